@@ -1,0 +1,60 @@
+//! `anthropic-ratelimit-{dimension}-{limit,remaining,reset}`: buckets, with the instant at which
+//! each is full (<https://docs.anthropic.com/en/api/rate-limits>).
+
+use super::{Counting, Headers, Signal, value};
+use crate::Dimension;
+
+/// `tokens` repeats whichever of the other two binds, so it is read only where they are absent.
+const DIMENSIONS: [(&str, &str); 4] = [
+    ("requests", "requests"),
+    ("input-tokens", "input_tokens"),
+    ("output-tokens", "output_tokens"),
+    ("tokens", "tokens"),
+];
+
+pub(super) fn read(headers: &Headers<'_>) -> Vec<Signal> {
+    let mut signals = Vec::new();
+    for (theirs, ours) in DIMENSIONS {
+        let repeats = ours == "tokens" && signals.len() > 1;
+        if let Some(signal) = bucket(headers, theirs, ours).filter(|_| !repeats) {
+            signals.push(signal);
+        }
+    }
+    signals
+}
+
+fn bucket(headers: &Headers<'_>, theirs: &str, ours: &str) -> Option<Signal> {
+    let field = |name: &str| headers.get(&format!("anthropic-ratelimit-{theirs}-{name}"));
+    let signal = Signal {
+        dimension: Dimension::new(ours).ok()?,
+        limit: field("limit").and_then(value::count).filter(|limit| *limit > 0),
+        remaining: field("remaining").and_then(value::count),
+        reset: field("reset").and_then(|text| value::until(text, headers.now)),
+        window: None,
+        counting: Counting::Bucket,
+    };
+    (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::detect;
+    use std::time::Duration;
+
+    #[test]
+    fn anthropic_says_one_bucket_per_dimension() {
+        let headers = [
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-requests-remaining", "49"),
+            ("anthropic-ratelimit-requests-reset", "2027-01-15T08:00:01Z"),
+            ("anthropic-ratelimit-input-tokens-limit", "40000"),
+            ("anthropic-ratelimit-input-tokens-remaining", "39000"),
+            ("anthropic-ratelimit-input-tokens-reset", "2027-01-15T08:00:02Z"),
+            ("anthropic-ratelimit-tokens-limit", "40000"),
+        ];
+        let signals = detect(200, headers, Duration::from_secs(1_800_000_000)).signals;
+        let names: Vec<_> = signals.iter().map(|signal| signal.dimension.as_str()).collect();
+        assert_eq!(names, ["requests", "input_tokens"]);
+        assert_eq!(signals[1].reset, Some(Duration::from_secs(2)));
+    }
+}

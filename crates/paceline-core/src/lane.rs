@@ -1,0 +1,170 @@
+//! One limit with its live state.
+
+use crate::fixed::Fixed;
+use crate::gcra::{self, Rate};
+use crate::strict::Log;
+use crate::{Amount, Limit, Tick};
+use std::time::Duration;
+
+/// A limit and the bucket that it fills.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lane {
+    limit: Limit,
+    rate: Rate,
+    bucket: Bucket,
+}
+
+/// The three ways to count.
+#[derive(Debug, Clone, PartialEq)]
+enum Bucket {
+    /// Refills all the time; the integer says when it is full.
+    Gcra(u64),
+    /// Never more than the limit in any window.
+    Strict(Log),
+    /// The server's own window.
+    Fixed(Fixed),
+}
+
+impl Lane {
+    /// A full bucket of `limit`.
+    #[must_use]
+    pub fn new(limit: Limit) -> Self {
+        let bucket = if limit.strict { Bucket::Strict(Log::default()) } else { Bucket::Gcra(0) };
+        Self { rate: Rate::new(&limit), limit, bucket }
+    }
+
+    /// An untouched window of `limit` that a server counts.
+    #[must_use]
+    pub fn fixed(limit: Limit) -> Self {
+        Self { bucket: Bucket::Fixed(Fixed::default()), ..Self::new(limit) }
+    }
+
+    /// The limit.
+    #[must_use]
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// How long until `amount` can be paid; zero when it can be now.
+    #[must_use]
+    #[inline]
+    pub fn wait(&self, amount: Amount, now: Tick) -> Duration {
+        match &self.bucket {
+            Bucket::Gcra(tat) => {
+                let rate = &self.rate;
+                rate.span(gcra::wait(*tat, rate.debit(amount), rate.at(now)))
+            }
+            Bucket::Strict(log) => Duration::from_nanos(log.wait(amount, self.whole(), now)),
+            Bucket::Fixed(fixed) => {
+                Duration::from_nanos(fixed.wait(amount, self.whole(), self.window(), now))
+            }
+        }
+    }
+
+    /// Pays `amount`, whether or not it could wait longer.
+    #[inline]
+    pub fn spend(&mut self, amount: Amount, now: Tick) {
+        let (whole, window) = (self.whole(), self.window());
+        match &mut self.bucket {
+            Bucket::Gcra(tat) => {
+                *tat = gcra::spend(*tat, self.rate.debit(amount), self.rate.at(now));
+            }
+            Bucket::Strict(log) => log.spend(amount, whole, window, now),
+            Bucket::Fixed(fixed) => fixed.spend(amount, window, now),
+        }
+    }
+
+    /// Gives back `amount` that was paid at `at`.
+    pub fn refund(&mut self, amount: Amount, at: Tick, now: Tick) {
+        let window = self.window();
+        match &mut self.bucket {
+            Bucket::Gcra(tat) => *tat = tat.saturating_sub(self.rate.ticks(amount)),
+            Bucket::Strict(log) => log.refund(amount, at),
+            Bucket::Fixed(fixed) => fixed.refund(amount, at, window, now),
+        }
+    }
+
+    /// What would be granted now.
+    #[must_use]
+    pub fn remaining(&self, now: Tick) -> Amount {
+        match &self.bucket {
+            Bucket::Gcra(tat) => self.rate.remaining(*tat, now),
+            Bucket::Strict(log) => self.whole().minus(log.spent(now)),
+            Bucket::Fixed(fixed) => fixed.remaining(self.whole(), self.window(), now),
+        }
+    }
+
+    /// The time until it is full: for a server's window, until its reset.
+    #[must_use]
+    pub fn until_full(&self, now: Tick) -> Duration {
+        match &self.bucket {
+            Bucket::Gcra(tat) => self.rate.span(tat.saturating_sub(self.rate.at(now))),
+            Bucket::Strict(log) => Duration::from_nanos(log.until_full(now)),
+            Bucket::Fixed(fixed) => {
+                fixed.reset(now).map_or(Duration::ZERO, |reset| reset.since(now))
+            }
+        }
+    }
+
+    /// The state of a server's window, if this is one.
+    pub(crate) fn as_fixed(&mut self) -> Option<&mut Fixed> {
+        match &mut self.bucket {
+            Bucket::Fixed(fixed) => Some(fixed),
+            Bucket::Gcra(_) | Bucket::Strict(_) => None,
+        }
+    }
+
+    /// Sets the level of a bucket that refills. Other ways to count are left as they are.
+    pub(crate) fn set_remaining(&mut self, left: Amount, now: Tick) {
+        if let Bucket::Gcra(tat) = &mut self.bucket {
+            *tat = self.rate.tat_with(left, now);
+        }
+    }
+
+    /// Empties a bucket that refills, as of `at`.
+    pub(crate) fn empty(&mut self, at: Tick) {
+        if let Bucket::Gcra(tat) = &mut self.bucket {
+            *tat = (*tat).max(self.rate.tat_with(Amount::ZERO, at));
+        }
+    }
+
+    /// Puts another limit in place of this one and keeps the units that were used: raising the
+    /// limit grants the difference, lowering it never grants.
+    pub(crate) fn relimit(&mut self, limit: Limit, now: Tick) {
+        if limit == self.limit {
+            return;
+        }
+        let mut next = match self.bucket {
+            Bucket::Fixed(fixed) if !limit.strict && limit.origin != crate::Origin::Configured => {
+                Self { bucket: Bucket::Fixed(fixed), ..Self::new(limit) }
+            }
+            _ => {
+                let mut next = Self::new(limit);
+                next.spend(self.used(now), now);
+                next
+            }
+        };
+        std::mem::swap(self, &mut next);
+    }
+
+    /// Units in use, debt included.
+    fn used(&self, now: Tick) -> Amount {
+        match &self.bucket {
+            Bucket::Gcra(tat) => {
+                let ticks = u128::from(tat.saturating_sub(self.rate.at(now)));
+                let unit = u128::from(self.rate.ticks(Amount::ONE));
+                let used = (ticks * u128::from(Amount::UNIT)).div_ceil(unit);
+                Amount::from_millionths(u64::try_from(used).unwrap_or(u64::MAX))
+            }
+            Bucket::Strict(_) | Bucket::Fixed(_) => self.whole().minus(self.remaining(now)),
+        }
+    }
+
+    fn whole(&self) -> Amount {
+        Amount::units(self.limit.units)
+    }
+
+    fn window(&self) -> u64 {
+        self.limit.window.as_nanos()
+    }
+}

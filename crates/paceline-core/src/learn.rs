@@ -1,0 +1,383 @@
+//! What a response teaches a scope (rules 9 to 13).
+//!
+//! The server is the authority, but its answer is already old: requests granted and not yet
+//! answered may or may not be in its count. So what is truly left lies between
+//! `remaining - outstanding` and `remaining`. A prediction in that interval stands; any other is
+//! set to its lower end.
+
+use crate::lane::Lane;
+use crate::state::{Phase, Receipt, ScopeState};
+use crate::{Amount, Counting, Limit, Origin, Policy, Reading, Signal, Tick, Window};
+use std::time::Duration;
+
+/// The least hold after a rejection that names no usable wait; doubles with each repetition.
+const FLOOR: Duration = Duration::from_millis(100);
+/// Resets of one window, told by several responses, differ by rounding and latency.
+const SAME_WINDOW: Duration = Duration::from_millis(1_500);
+
+impl ScopeState {
+    /// The answer to the request behind `receipt` came: takes over what it says. Tells whether
+    /// waits planned before may have changed.
+    pub fn observe(
+        &mut self,
+        receipt: &Receipt,
+        reading: &Reading,
+        policy: &Policy,
+        now: Tick,
+    ) -> bool {
+        let was_first = self.was_first(receipt);
+        self.close(receipt);
+        let late = receipt.at < self.answered;
+        self.answered = self.answered.max(receipt.at);
+        if reading.rejected {
+            self.reject(reading, policy, now);
+        } else {
+            self.strikes = 0;
+        }
+        for signal in &reading.signals {
+            self.learn(signal, late, now);
+        }
+        was_first || !reading.is_silent()
+    }
+
+    fn reject(&mut self, reading: &Reading, policy: &Policy, now: Tick) {
+        let repeated = self.hold > now;
+        let floor = FLOOR.saturating_mul(1 << self.strikes.min(16));
+        let named = reading.retry_after.filter(|told| !told.is_zero());
+        let span = named.unwrap_or(floor).min(policy.max_hold);
+        self.hold(span, now);
+        if !repeated {
+            self.strikes = self.strikes.saturating_add(1);
+        }
+        // A known limit starts from an empty bucket, so that those who waited go one by one.
+        for lane in &mut self.lanes {
+            lane.empty(self.hold);
+        }
+        let beyond = named.is_some_and(|told| told > policy.max_hold);
+        if beyond || self.lanes.is_empty() {
+            self.phase = Phase::First;
+        }
+    }
+
+    fn learn(&mut self, signal: &Signal, late: bool, now: Tick) {
+        let same = |lane: &&Lane| lane.limit().dimension == signal.dimension;
+        let told = signal.limit.filter(|units| (1..=Limit::MOST).contains(units));
+        let configured = self.lanes.iter().filter(same).find(|lane| {
+            lane.limit().origin == Origin::Configured
+        });
+        if let Some(lane) = configured {
+            let units = lane.limit().units;
+            // Headers that deny a limit which the user declared are not believed (rule 12).
+            if told.is_some_and(|told| told < units) {
+                return;
+            }
+            if signal.counting == Counting::Bucket {
+                if told == Some(units) {
+                    self.correct_configured(signal, late, now);
+                }
+                return;
+            }
+        }
+        if told.is_some() {
+            self.lanes.retain(|lane| {
+                let limit = lane.limit();
+                limit.dimension != signal.dimension || !limit.origin.is_provisional()
+            });
+        }
+        let learned = self.lanes.iter().position(|lane| {
+            lane.limit().dimension == signal.dimension && lane.limit().origin != Origin::Configured
+        });
+        let at = match (learned, told) {
+            (Some(at), _) => at,
+            (None, Some(units)) => {
+                self.lanes.push(new_lane(signal, units));
+                self.lanes.len() - 1
+            }
+            (None, None) => return,
+        };
+        let outstanding = self.outstanding.of(&signal.dimension);
+        let lane = &mut self.lanes[at];
+        match signal.counting {
+            Counting::Fixed => follow_window(lane, signal, told, outstanding, late, now),
+            Counting::Bucket => follow_bucket(lane, signal, told, outstanding, late, now),
+        }
+    }
+
+    fn correct_configured(&mut self, signal: &Signal, late: bool, now: Tick) {
+        let outstanding = self.outstanding.of(&signal.dimension);
+        for lane in &mut self.lanes {
+            let limit = lane.limit();
+            if limit.dimension == signal.dimension && Some(limit.units) == signal.limit {
+                correct(lane, signal, outstanding, late, now);
+            }
+        }
+    }
+}
+
+/// A lane for a limit that was first heard of in `signal`.
+fn new_lane(signal: &Signal, units: u64) -> Lane {
+    let stated = signal.window.is_some();
+    let limit = Limit {
+        dimension: signal.dimension.clone(),
+        units,
+        window: signal.window.or_else(|| estimate(signal)).unwrap_or(MINUTE),
+        burst: units,
+        strict: false,
+        origin: if stated { Origin::Confirmed } else { Origin::Estimated },
+    };
+    match signal.counting {
+        Counting::Fixed => Lane::fixed(limit),
+        Counting::Bucket => Lane::new(limit),
+    }
+}
+
+/// Where nothing else is known, for the limits that are met most often count per minute.
+const MINUTE: Window = match Window::from_nanos(60_000_000_000) {
+    Some(window) => window,
+    None => unreachable!(),
+};
+
+/// The window that the arithmetic of the family implies.
+fn estimate(signal: &Signal) -> Option<Window> {
+    let reset = signal.reset?;
+    match signal.counting {
+        // The reset is at most a window away; later resets will show the distance.
+        Counting::Fixed => Window::from_duration(reset).map(Window::snapped),
+        // Full again after `reset`, so a whole bucket takes `reset * limit / missing`.
+        Counting::Bucket => {
+            let (limit, remaining) = (signal.limit?, signal.remaining?);
+            let missing = limit.checked_sub(remaining).filter(|missing| *missing > 0)?;
+            let nanos = reset.as_nanos().checked_mul(u128::from(limit))? / u128::from(missing);
+            Window::from_nanos(u64::try_from(nanos).ok()?).map(Window::snapped)
+        }
+    }
+}
+
+fn follow_window(
+    lane: &mut Lane,
+    signal: &Signal,
+    told: Option<u64>,
+    outstanding: Amount,
+    late: bool,
+    now: Tick,
+) {
+    let reset = signal.reset.map(|reset| now.after(reset));
+    let known = lane.as_fixed().and_then(|fixed| fixed.reset(now));
+    let mut limit = lane.limit().clone();
+    if let Some(units) = told {
+        (limit.units, limit.burst) = (units, units);
+    }
+    let (mut next_window, mut past_window) = (false, false);
+    if let (Some(reset), Some(known)) = (reset, known) {
+        next_window = reset > known.after(SAME_WINDOW);
+        past_window = known > reset.after(SAME_WINDOW);
+        let distance = Window::from_duration(reset.since(known)).map(Window::snapped);
+        if let (true, None, Some(distance)) = (next_window, signal.window, distance) {
+            limit.window = distance;
+        }
+    }
+    if let Some(window) = signal.window {
+        (limit.window, limit.origin) = (window, Origin::Confirmed);
+    } else if let Some(least) = estimate(signal).filter(|least| *least > limit.window) {
+        limit.window = least;
+    }
+    if past_window {
+        return;
+    }
+    lane.relimit(limit, now);
+    let whole = Amount::units(lane.limit().units);
+    let before = lane.remaining(now);
+    let Some(fixed) = lane.as_fixed() else { return };
+    // Of the resets told for one window the earliest is the least blurred.
+    let reset = match (reset, known) {
+        (Some(told), Some(known)) if !next_window => Some(told.min(known)),
+        (told, known) => told.or(known),
+    };
+    let left = match signal.remaining {
+        Some(left) => reconcile(before, Amount::units(left), outstanding, late && !next_window),
+        None => before,
+    };
+    fixed.told(left, whole, reset);
+}
+
+fn follow_bucket(
+    lane: &mut Lane,
+    signal: &Signal,
+    told: Option<u64>,
+    outstanding: Amount,
+    late: bool,
+    now: Tick,
+) {
+    let mut limit = lane.limit().clone();
+    if let Some(units) = told {
+        (limit.units, limit.burst) = (units, units);
+    }
+    if let Some(window) = signal.window {
+        (limit.window, limit.origin) = (window, Origin::Confirmed);
+    } else if let (Origin::Estimated, Some(window)) = (limit.origin, estimate(signal)) {
+        // A nearly full bucket says little: rounding of the reset is most of what it shows.
+        let missing = signal.limit.unwrap_or(0).saturating_sub(signal.remaining.unwrap_or(0));
+        if missing.saturating_mul(10) >= signal.limit.unwrap_or(0) {
+            limit.window = window;
+        }
+    }
+    lane.relimit(limit, now);
+    correct(lane, signal, outstanding, late, now);
+}
+
+fn correct(lane: &mut Lane, signal: &Signal, outstanding: Amount, late: bool, now: Tick) {
+    if let Some(left) = signal.remaining {
+        let before = lane.remaining(now);
+        let after = reconcile(before, Amount::units(left), outstanding, late);
+        if after.whole() != before.whole() {
+            lane.set_remaining(after, now);
+        }
+    }
+}
+
+/// Rule 10: what is left, from what was predicted and what the server said.
+fn reconcile(predicted: Amount, told: Amount, outstanding: Amount, late: bool) -> Amount {
+    let lower = told.minus(outstanding);
+    if (lower..=told).contains(&predicted) {
+        predicted
+    } else if late {
+        lower.min(predicted)
+    } else {
+        lower
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cost, Dimension};
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    fn receipt(ms: u64) -> Receipt {
+        Receipt { cost: Cost::ONE, at: at(ms) }
+    }
+
+    fn fixed(limit: u64, remaining: u64, reset_ms: u64) -> Reading {
+        let signal = Signal {
+            limit: Some(limit),
+            remaining: Some(remaining),
+            reset: Some(Duration::from_millis(reset_ms)),
+            ..Signal::default()
+        };
+        Reading { signals: vec![signal], ..Reading::default() }
+    }
+
+    fn left(state: &ScopeState, ms: u64) -> u64 {
+        state.status(at(ms)).limits[0].remaining.whole()
+    }
+
+    #[test]
+    fn rule_10_with_nothing_outstanding_the_level_is_what_the_server_says() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(100, 42, 30_000), &policy, at(10));
+        assert_eq!(left(&state, 10), 42);
+        state.observe(&receipt(20), &fixed(100, 7, 29_000), &policy, at(30));
+        assert_eq!(left(&state, 30), 7);
+    }
+
+    #[test]
+    fn rule_10_a_prediction_between_the_bounds_stands() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(100, 50, 30_000), &policy, at(10));
+        for ms in 20..25 {
+            assert!(state.admit(&Cost::ONE, at(ms)).is_granted());
+        }
+        assert_eq!(left(&state, 25), 45);
+        // The first of five is answered: the server has counted it and perhaps the others.
+        state.observe(&receipt(20), &fixed(100, 49, 30_000), &policy, at(30));
+        assert_eq!(left(&state, 30), 45);
+        // A stranger spends ten: the lower end is now below what we predicted.
+        state.observe(&receipt(21), &fixed(100, 38, 30_000), &policy, at(31));
+        assert_eq!(left(&state, 31), 35);
+    }
+
+    #[test]
+    fn rule_10_a_late_answer_never_raises_the_level() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(5), &fixed(100, 40, 30_000), &policy, at(10));
+        state.observe(&receipt(2), &fixed(100, 60, 30_000), &policy, at(12));
+        assert_eq!(left(&state, 12), 40);
+    }
+
+    #[test]
+    fn rule_9_the_window_is_the_distance_between_two_resets() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(5_000, 4_000, 10_000), &policy, at(0));
+        state.observe(&receipt(10_001), &fixed(5_000, 4_999, 3_599_000), &policy, at(10_002));
+        let status = &state.status(at(10_002)).limits[0];
+        assert_eq!(status.limit.window.to_string(), "1h");
+        assert_eq!(status.limit.origin, Origin::Estimated);
+    }
+
+    #[test]
+    fn rule_9_a_bucket_reset_is_when_it_is_full() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        let signal = Signal {
+            dimension: Dimension::new("tokens").unwrap(),
+            limit: Some(60_000),
+            remaining: Some(30_000),
+            reset: Some(Duration::from_secs(30)),
+            counting: Counting::Bucket,
+            ..Signal::default()
+        };
+        let reading = Reading { signals: vec![signal], ..Reading::default() };
+        state.observe(&receipt(0), &reading, &policy, at(0));
+        assert_eq!(state.status(at(0)).limits[0].limit.to_string(), "tokens=60000/1m");
+        assert_eq!(left(&state, 0), 30_000);
+        assert_eq!(left(&state, 10_000), 40_000);
+    }
+
+    #[test]
+    fn rule_12_a_configured_limit_is_never_overwritten() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.set_limit(Limit::parse("60/1m").unwrap(), at(0));
+        state.observe(&receipt(0), &fixed(30, 0, 30_000), &policy, at(1));
+        assert_eq!(left(&state, 1), 60);
+        assert_eq!(state.status(at(1)).limits.len(), 1);
+        // A server that agrees, and counts a fixed window, is followed beside it (rule 11).
+        state.observe(&receipt(2), &fixed(60, 0, 30_000), &policy, at(3));
+        let wait = state.wait(&Cost::ONE, at(3)).unwrap();
+        assert_eq!(wait.after, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn rule_13_a_rejection_holds_the_scope_and_a_known_limit_starts_empty() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.set_limit(Limit::parse("60/1m").unwrap(), at(0));
+        let rejection = |secs| Reading {
+            retry_after: Some(Duration::from_secs(secs)),
+            rejected: true,
+            ..Reading::default()
+        };
+        state.observe(&receipt(0), &rejection(5), &policy, at(0));
+        assert_eq!(state.wait(&Cost::ONE, at(0)).unwrap().after, Duration::from_secs(6));
+        assert_eq!(left(&state, 5_000), 0);
+        // Beyond the cap the hold lasts the cap, and then one goes first.
+        let mut state = ScopeState::default();
+        state.observe(&receipt(0), &rejection(3_600), &policy, at(0));
+        assert_eq!(state.wait(&Cost::ONE, at(0)).unwrap().after, Duration::from_secs(60));
+        assert!(state.admit(&Cost::ONE, at(60_000)).is_granted());
+        assert!(!state.admit(&Cost::ONE, at(60_000)).is_granted());
+    }
+
+    #[test]
+    fn a_rejection_without_a_wait_holds_for_a_floor_that_grows() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        let rejection = Reading { rejected: true, ..Reading::default() };
+        let mut now = 0;
+        for expected in [100, 200, 400] {
+            state.observe(&receipt(now), &rejection, &policy, at(now));
+            let wait = state.wait(&Cost::ONE, at(now)).unwrap().after;
+            assert_eq!(wait, Duration::from_millis(expected));
+            now += expected;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Endpoint scopes (rule 15): what a URL belongs to, and which scopes may govern it.
+
+use crate::Error;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A normalised endpoint: scheme and host, optionally a path.
+///
+/// Query, fragment, trailing slash, userinfo and default port are dropped, the case of the host is
+/// folded, and a bare domain means https. Its text is the key under which a store keeps it; `https`
+/// is left out of the text so that the usual URL can be borrowed instead of copied.
+///
+/// ```
+/// use paceline_core::Scope;
+/// let scope = Scope::parse("https://user:pw@API.example.com:443/v1/users/?page=2")?;
+/// assert_eq!(scope.to_string(), "https://api.example.com/v1/users");
+/// let wider: Vec<_> = scope.candidates().collect();
+/// assert_eq!(wider, ["api.example.com/v1/users", "api.example.com/v1", "api.example.com"]);
+/// # Ok::<(), paceline_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Scope<'a> {
+    text: Cow<'a, str>,
+    /// Where the path begins in `text`; its length when there is none.
+    path: usize,
+}
+
+impl<'a> Scope<'a> {
+    /// Reads a URL, or a host with an optional path.
+    ///
+    /// # Errors
+    /// [`Error::Scope`] when there is no host in it.
+    #[inline]
+    pub fn parse(input: &'a str) -> Result<Self, Error> {
+        match plain(input) {
+            Some(scope) => Ok(scope),
+            None => general(input),
+        }
+    }
+
+    /// The scope of a store's key: the text of a scope that was parsed before.
+    #[must_use]
+    pub fn from_key(key: &'a str) -> Self {
+        let host = key.find("://").map_or(0, |at| at + 3);
+        let path = key[host..].find('/').map_or(key.len(), |at| host + at);
+        Self { text: Cow::Borrowed(key), path }
+    }
+
+    /// Its text, which is its key in a store: `api.example.com/v1`, `http://localhost:8080`.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.text
+    }
+
+    /// The key of its host alone.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.text[..self.path]
+    }
+
+    /// How many path segments it has.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.text[self.path..].matches('/').count()
+    }
+
+    /// The keys of the scopes that may govern it, the narrowest first, whole segments only.
+    pub fn candidates(&self) -> impl Iterator<Item = &str> {
+        let mut next = Some(self.text.len());
+        std::iter::from_fn(move || {
+            let end = next?;
+            next = match self.text[self.path..end].rfind('/') {
+                Some(at) => Some(self.path + at),
+                None => None,
+            };
+            Some(&self.text[..end])
+        })
+    }
+
+    /// Whether `key` is this scope or lies below it.
+    #[must_use]
+    pub fn covers(&self, key: &str) -> bool {
+        key.strip_prefix(self.key()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// The same scope over plain http, for a bare host that only http has taught about.
+    #[must_use]
+    pub fn over_http(&self) -> Option<Scope<'static>> {
+        if self.text.contains("://") {
+            return None;
+        }
+        let scheme = "http://";
+        let path = self.path + scheme.len();
+        Some(Scope { text: Cow::Owned(format!("{scheme}{}", self.text)), path })
+    }
+
+    /// The same scope, owning its text.
+    #[must_use]
+    pub fn into_owned(self) -> Scope<'static> {
+        Scope { text: Cow::Owned(self.text.into_owned()), path: self.path }
+    }
+}
+
+impl fmt::Display for Scope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.text.contains("://") {
+            f.write_str("https://")?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+/// The usual case, without an allocation: lower-case https or bare host, plain path. Anything that
+/// is not plainly that is left to the URL parser.
+fn plain(input: &str) -> Option<Scope<'_>> {
+    let text = input.strip_prefix("https://").unwrap_or(input);
+    let bytes = text.as_bytes();
+    let host = bytes
+        .iter()
+        .position(|b| !(b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.')))
+        .unwrap_or(bytes.len());
+    // A last label with digits may be an IP address in disguise, and "xn--" wants checking.
+    let label = text[..host].rsplit('.').next()?;
+    if !label.starts_with(|c: char| c.is_ascii_lowercase()) || text.contains("xn--") {
+        return None;
+    }
+    if text.starts_with('.') || text[..host].contains("..") || host > 253 {
+        return None;
+    }
+    let mut end = host;
+    let mut after_slash = false;
+    while let Some(b) = bytes.get(end) {
+        match b {
+            b'?' | b'#' => break,
+            b'/' if after_slash => return None,
+            b'.' if after_slash => return None,
+            b'/' => after_slash = true,
+            _ if end == host => return None,
+            b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                after_slash = false;
+            }
+            _ => return None,
+        }
+        end += 1;
+    }
+    // The rest is dropped, but what is dropped must not hide a host (`name?@host`) or be no URL.
+    let dropped = bytes.get(end..)?;
+    if dropped.iter().any(|b| b.is_ascii_control()) {
+        return None;
+    }
+    let end = if after_slash { end - 1 } else { end };
+    Some(Scope { text: Cow::Borrowed(&text[..end]), path: host })
+}
+
+fn general(input: &str) -> Result<Scope<'static>, Error> {
+    let trimmed = input.trim();
+    // Never echo what may hold a password.
+    let shown = || match trimmed.rsplit_once('@') {
+        Some((_, host)) => format!("…@{host}"),
+        None => trimmed.to_owned(),
+    };
+    let refuse = |reason: &str| Error::Scope { input: shown(), reason: reason.to_owned() };
+    if trimmed.is_empty() {
+        return Err(refuse("it is empty"));
+    }
+    let bare = !trimmed.contains("://");
+    if bare && trimmed.starts_with('/') {
+        return Err(refuse("it has no host"));
+    }
+    let parsed = if bare {
+        url::Url::parse(&format!("https://{trimmed}"))
+    } else {
+        url::Url::parse(trimmed)
+    };
+    let parsed = parsed.map_err(|error| refuse(&error.to_string()))?;
+    let Some(host) = parsed.host_str().filter(|host| !host.is_empty()) else {
+        return Err(refuse("it has no host"));
+    };
+    let mut text = match parsed.scheme() {
+        "https" => String::new(),
+        scheme => format!("{scheme}://"),
+    };
+    text.push_str(host);
+    if let Some(port) = parsed.port() {
+        text.push_str(&format!(":{port}"));
+    }
+    let path = text.len();
+    for segment in parsed.path().split('/').filter(|segment| !segment.is_empty()) {
+        text.push('/');
+        text.push_str(segment);
+    }
+    Ok(Scope { text: Cow::Owned(text), path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rule_15_a_scope_is_scheme_host_and_path() {
+        for (input, expected) in [
+            ("https://api.github.com/users/octocat", "https://api.github.com/users/octocat"),
+            ("api.github.com", "https://api.github.com"),
+            ("API.GitHub.com:443/", "https://api.github.com"),
+            ("http://api.github.com:80", "http://api.github.com"),
+            ("http://localhost:8080/a//b/", "http://localhost:8080/a/b"),
+            ("localhost:8080", "https://localhost:8080"),
+            ("https://user:secret@api.example.com/x?y=1#z", "https://api.example.com/x"),
+            ("https://api.example.com?next=/a/b", "https://api.example.com"),
+            ("https://bücher.example/", "https://xn--bcher-kva.example"),
+            ("https://[::1]:9000/v1/", "https://[::1]:9000/v1"),
+            ("https://a.example/x/../y", "https://a.example/y"),
+        ] {
+            assert_eq!(Scope::parse(input).unwrap().to_string(), expected, "{input}");
+        }
+    }
+
+    #[test]
+    fn rule_15_whole_segments_only() {
+        let search = Scope::parse("api.example.com/search").unwrap();
+        assert!(search.covers("api.example.com/search/x"));
+        assert!(!search.covers("api.example.com/searching"));
+        assert!(!search.covers("api.example.com"));
+        let url = Scope::parse("https://api.example.com/searching?q=1").unwrap();
+        assert!(url.candidates().all(|key| key != search.key()));
+    }
+
+    #[test]
+    fn rule_17_a_bad_endpoint_is_refused_without_its_secret() {
+        for bad in ["", "   ", "https://", "http://a b", "/v1"] {
+            assert!(Scope::parse(bad).is_err(), "{bad:?}");
+        }
+        let text = Scope::parse("https://user:hunter2@exa mple.com").unwrap_err().to_string();
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+
+    proptest! {
+        /// The borrowed reading is only an optimisation.
+        #[test]
+        fn the_plain_reading_agrees_with_the_url_parser(
+            input in "(https://)?[a-z0-9.-]{1,12}(:[0-9]{1,4})?(/[a-zA-Z0-9._%@/-]{0,12})?([?#][a-z/@]{0,4})?",
+        ) {
+            if let Some(scope) = plain(&input) {
+                let general = general(&input);
+                prop_assert_eq!(Ok(scope.to_string()), general.map(|scope| scope.to_string()));
+            }
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(input in ".{0,40}") {
+            if let Ok(scope) = Scope::parse(&input) {
+                let again = Scope::parse(scope.key()).unwrap().to_string();
+                prop_assert_eq!(again, scope.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What a response asserted.
+
+use crate::{Dimension, Window};
+use std::time::Duration;
+
+/// How a server counts, which decides what its `reset` means (rule 9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Counting {
+    /// What is left falls until the reset, then jumps to the limit.
+    #[default]
+    Fixed,
+    /// What is left refills all the time; the reset is when it is *full*.
+    Bucket,
+}
+
+/// What a response asserted about one dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Signal {
+    /// The dimension.
+    pub dimension: Dimension,
+    /// Units per window.
+    pub limit: Option<u64>,
+    /// Units left.
+    pub remaining: Option<u64>,
+    /// Time until the reset, from when the response was made.
+    pub reset: Option<Duration>,
+    /// The window, where the server states it.
+    pub window: Option<Window>,
+    /// How the server counts.
+    pub counting: Counting,
+}
+
+/// Everything that one response asserted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// One signal for each dimension that was named.
+    pub signals: Vec<Signal>,
+    /// How long to stay away, on a rejection.
+    pub retry_after: Option<Duration>,
+    /// Whether the response refused the call for rate or load reasons.
+    pub rejected: bool,
+}
+
+impl Reading {
+    /// Whether there is nothing to learn from it.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.signals.is_empty() && self.retry_after.is_none() && !self.rejected
+    }
+}

@@ -1,0 +1,441 @@
+//! The live state of one scope, and the one atomic step over all of its buckets.
+//!
+//! A store keeps one [`ScopeState`] per scope and runs these methods under its own kind of lock.
+//! The rules of a charge:
+//!
+//! * every limit whose dimension the cost spends must be able to pay, or nothing is charged (4, 6);
+//! * a dimension that is not spent never gates;
+//! * a hold gates everything (13), and after one, or before anything is known, one request goes
+//!   first while the others wait for its answer.
+
+use crate::lane::Lane;
+use crate::{Amount, Cost, Limit, Origin, Tick};
+use std::time::Duration;
+
+/// Everything that is known and counted in one scope.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ScopeState {
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) hold: Tick,
+    /// Rejections in a row, each at least one hold apart.
+    pub(crate) strikes: u32,
+    pub(crate) phase: Phase,
+    /// The grant whose answer is the newest one seen.
+    pub(crate) answered: Tick,
+    /// Granted and not yet answered.
+    pub(crate) outstanding: Cost,
+}
+
+/// Whether one request has to go ahead of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Phase {
+    #[default]
+    Open,
+    /// The next request goes alone.
+    First,
+    /// It went at `since`; the others wait for its answer, but not longer than to `until`.
+    Asking { since: Tick, until: Tick },
+}
+
+/// How long the others wait for the answer of the one that went first.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Idle windows after which a learned limit is forgotten.
+const KEPT: u32 = 10;
+
+/// The outcome of a charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Charged in every dimension.
+    Granted,
+    /// Nothing was charged.
+    Wait(Wait),
+}
+
+impl Verdict {
+    /// Whether it was granted.
+    #[must_use]
+    pub const fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted)
+    }
+}
+
+/// How long to wait, and what for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// After exactly this long the same charge would be granted, if nobody else spends meanwhile.
+    pub after: Duration,
+    /// What it waits for.
+    pub by: Cause,
+}
+
+/// What a wait is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// This limit is used up.
+    Limit(Limit),
+    /// The server said stop.
+    Hold,
+    /// Another request went first, and its answer decides.
+    FirstAnswer,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limit(limit) => limit.fmt(f),
+            Self::Hold => f.write_str("a hold by the server"),
+            Self::FirstAnswer => f.write_str("the first answer"),
+        }
+    }
+}
+
+impl Cause {
+    /// The dimension that binds; `requests` when it is no limit's doing.
+    #[must_use]
+    pub fn dimension(&self) -> crate::Dimension {
+        match self {
+            Self::Limit(limit) => limit.dimension.clone(),
+            Self::Hold | Self::FirstAnswer => crate::Dimension::Requests,
+        }
+    }
+}
+
+/// What was charged and when: needed to settle it or give it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// What was charged.
+    pub cost: Cost,
+    /// When.
+    pub at: Tick,
+}
+
+/// What one scope looks like from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Each limit with its level, in the order of declaration.
+    pub limits: Vec<LimitStatus>,
+    /// How long the server has told everybody to stay away; zero when it has not.
+    pub hold: Duration,
+}
+
+/// A limit and its level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// The limit.
+    pub limit: Limit,
+    /// What would be granted now.
+    pub remaining: Amount,
+    /// The time until it is full; for a server's window, until its reset.
+    pub reset: Duration,
+}
+
+impl ScopeState {
+    /// A scope with these limits, all of them full.
+    #[must_use]
+    pub fn with_limits(limits: &[Limit]) -> Self {
+        Self { lanes: limits.iter().cloned().map(Lane::new).collect(), ..Self::default() }
+    }
+
+    /// A scope of which nothing is known: one request goes first.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self { phase: Phase::First, ..Self::default() }
+    }
+
+    /// Charges `cost` in every dimension that it spends, or nothing at all.
+    #[inline]
+    pub fn charge(&mut self, cost: &Cost, now: Tick) -> Verdict {
+        if let Some(wait) = self.wait(cost, now) {
+            return Verdict::Wait(wait);
+        }
+        self.spend(cost, now);
+        Verdict::Granted
+    }
+
+    /// Charges `cost` and counts it as outstanding until [`close`](Self::close),
+    /// [`settle`](Self::settle) and so on say that it was answered.
+    pub fn admit(&mut self, cost: &Cost, now: Tick) -> Verdict {
+        if let Phase::Asking { until, .. } = self.phase
+            && until > now
+        {
+            return Verdict::Wait(Wait { after: until.since(now), by: Cause::FirstAnswer });
+        }
+        let verdict = self.charge(cost, now);
+        if verdict.is_granted() {
+            if self.phase != Phase::Open {
+                self.phase = Phase::Asking { since: now, until: now.after(PATIENCE) };
+            }
+            self.outstanding.add(cost);
+        }
+        verdict
+    }
+
+    /// How long `cost` has to wait and what for; `None` when it would be granted now.
+    #[must_use]
+    #[inline]
+    pub fn wait(&self, cost: &Cost, now: Tick) -> Option<Wait> {
+        let mut longest = self.hold.since(now);
+        let mut by = None;
+        for lane in &self.lanes {
+            let amount = cost.of(&lane.limit().dimension);
+            if amount.is_zero() {
+                continue;
+            }
+            let after = lane.wait(amount, now);
+            if after > longest {
+                longest = after;
+                by = Some(lane);
+            }
+        }
+        if longest.is_zero() {
+            return None;
+        }
+        let by = by.map_or(Cause::Hold, |lane| Cause::Limit(lane.limit().clone()));
+        Some(Wait { after: longest, by })
+    }
+
+    /// Charges without asking: for what was sent already, and for forecasts.
+    #[inline]
+    pub fn spend(&mut self, cost: &Cost, now: Tick) {
+        for lane in &mut self.lanes {
+            let amount = cost.of(&lane.limit().dimension);
+            if !amount.is_zero() {
+                lane.spend(amount, now);
+            }
+        }
+    }
+
+    /// Corrects what `receipt` charged to what was really spent; more may leave a debt.
+    pub fn settle(&mut self, receipt: &Receipt, actual: &Cost, now: Tick) {
+        for lane in &mut self.lanes {
+            let charged = receipt.cost.of(&lane.limit().dimension);
+            let spent = actual.of(&lane.limit().dimension);
+            if spent < charged {
+                lane.refund(charged.minus(spent), receipt.at, now);
+            } else if spent > charged {
+                lane.spend(spent.minus(charged), now);
+            }
+        }
+    }
+
+    /// The request behind `receipt` is over: it was answered, or its fate is unknown.
+    pub fn close(&mut self, receipt: &Receipt) {
+        self.outstanding.remove(&receipt.cost);
+        if self.was_first(receipt) {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// The request behind `receipt` was never sent: everything comes back (rule 20).
+    pub fn give_back(&mut self, receipt: &Receipt, now: Tick) {
+        self.settle(receipt, &Cost::NOTHING, now);
+        self.outstanding.remove(&receipt.cost);
+        if self.was_first(receipt) {
+            self.phase = Phase::First;
+        }
+    }
+
+    /// Declares a limit. One of the same dimension and window is replaced and keeps what was used
+    /// of it; what was merely learned about the dimension makes way.
+    pub fn set_limit(&mut self, limit: Limit, now: Tick) {
+        let same = |lane: &Lane| {
+            lane.limit().dimension == limit.dimension && lane.limit().window == limit.window
+        };
+        match self.lanes.iter().position(same) {
+            Some(at) => self.lanes[at].relimit(limit.clone(), now),
+            None => self.lanes.push(Lane::new(limit.clone())),
+        }
+        self.lanes.retain(|lane| {
+            lane.limit().origin == Origin::Configured
+                || lane.limit().dimension != limit.dimension
+                || limit.origin != Origin::Configured
+        });
+        self.phase = Phase::Open;
+    }
+
+    /// Nobody is admitted before `span` has passed. A hold only grows.
+    pub fn hold(&mut self, span: Duration, now: Tick) {
+        self.hold = self.hold.max(now.after(span));
+    }
+
+    /// Each limit with its level, and the hold.
+    #[must_use]
+    pub fn status(&self, now: Tick) -> Status {
+        let limits = self.lanes.iter().map(|lane| LimitStatus {
+            limit: lane.limit().clone(),
+            remaining: lane.remaining(now),
+            reset: lane.until_full(now),
+        });
+        Status { limits: limits.collect(), hold: self.hold.since(now) }
+    }
+
+    /// Whether any limit is known here.
+    #[must_use]
+    pub fn has_limits(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Whether forgetting it would change no verdict: every bucket is full, nothing is held or
+    /// outstanding.
+    #[must_use]
+    pub fn is_idle(&self, now: Tick) -> bool {
+        let mut open = self.outstanding.iter();
+        self.hold <= now
+            && open.next().is_none()
+            && self.phase == Phase::Open
+            && self.lanes.iter().all(|lane| lane.until_full(now).is_zero())
+    }
+
+    /// Whether it may be forgotten: it is idle, nobody configured it, and what was learned is old.
+    #[must_use]
+    pub fn is_forgettable(&self, now: Tick) -> bool {
+        let old = |lane: &Lane| {
+            let limit = lane.limit();
+            let age = now.since(self.answered);
+            limit.origin.is_provisional()
+                || (limit.origin != Origin::Configured && age > limit.window.duration() * KEPT)
+        };
+        self.is_idle(now) && self.lanes.iter().all(old)
+    }
+
+    /// Whether it decides anything here.
+    #[must_use]
+    pub fn governs(&self, now: Tick) -> bool {
+        self.has_limits() || self.hold > now || self.phase != Phase::Open
+    }
+
+    pub(crate) fn was_first(&self, receipt: &Receipt) -> bool {
+        matches!(self.phase, Phase::Asking { since, .. } if receipt.at >= since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Verdict, Window};
+    use proptest::prelude::*;
+
+    fn limit(text: &str) -> Limit {
+        Limit::parse(text).unwrap()
+    }
+
+    fn tokens(units: u64) -> Cost {
+        Cost::ONE.with("tokens", Amount::units(units)).unwrap()
+    }
+
+    fn secs(secs: u64) -> Tick {
+        Tick::from_nanos(secs * 1_000_000_000)
+    }
+
+    fn left(state: &ScopeState, lane: usize, now: Tick) -> u64 {
+        state.status(now).limits[lane].remaining.whole()
+    }
+
+    #[test]
+    fn rule_4_a_refused_request_charges_nothing() {
+        let mut state = ScopeState::with_limits(&[limit("100/1m"), limit("tokens=1000/1m")]);
+        assert!(state.charge(&tokens(900), Tick::ZERO).is_granted());
+        for _ in 0..50 {
+            let Verdict::Wait(wait) = state.charge(&tokens(500), Tick::ZERO) else { panic!() };
+            assert_eq!(wait.by, Cause::Limit(limit("tokens=1000/1m")));
+            assert_eq!(wait.after, Duration::from_secs(24));
+        }
+        assert_eq!(left(&state, 0, Tick::ZERO), 99);
+    }
+
+    #[test]
+    fn rule_4_a_dimension_that_is_not_spent_never_gates() {
+        let mut state = ScopeState::with_limits(&[limit("100/1m"), limit("tokens=10/1m")]);
+        assert!(state.charge(&tokens(10), Tick::ZERO).is_granted());
+        assert!(state.charge(&Cost::ONE, Tick::ZERO).is_granted());
+    }
+
+    #[test]
+    fn rule_6_two_limits_on_one_dimension_must_both_pay() {
+        let mut state = ScopeState::with_limits(&[limit("10/1s"), limit("15/1h")]);
+        for _ in 0..10 {
+            assert!(state.charge(&Cost::ONE, Tick::ZERO).is_granted());
+        }
+        assert!(!state.charge(&Cost::ONE, Tick::ZERO).is_granted());
+        for _ in 0..5 {
+            assert!(state.charge(&Cost::ONE, secs(1)).is_granted());
+        }
+        let Verdict::Wait(wait) = state.charge(&Cost::ONE, secs(1)) else { panic!() };
+        assert_eq!(wait.by, Cause::Limit(limit("15/1h")));
+    }
+
+    #[test]
+    fn a_limit_that_changes_keeps_the_units_used() {
+        let mut state = ScopeState::with_limits(&[limit("1/1m")]);
+        assert!(state.charge(&Cost::ONE, Tick::ZERO).is_granted());
+        state.set_limit(limit("60/1m"), Tick::ZERO);
+        assert_eq!(left(&state, 0, Tick::ZERO), 59);
+        let before = state.clone();
+        state.set_limit(limit("60/1m"), Tick::ZERO);
+        assert_eq!(state, before);
+        state.set_limit(limit("1/1m"), Tick::ZERO);
+        assert_eq!(left(&state, 0, Tick::ZERO), 0);
+        state.set_limit(limit("7/1h"), Tick::ZERO);
+        assert_eq!(state.status(Tick::ZERO).limits.len(), 2);
+    }
+
+    #[test]
+    fn a_settled_permit_gives_back_the_difference_or_leaves_a_debt() {
+        let mut state = ScopeState::with_limits(&[limit("tokens=1000/1m")]);
+        let receipt = Receipt { cost: tokens(600), at: Tick::ZERO };
+        assert!(state.charge(&receipt.cost, Tick::ZERO).is_granted());
+        state.settle(&receipt, &tokens(100), Tick::ZERO);
+        assert_eq!(left(&state, 0, Tick::ZERO), 900);
+        state.settle(&Receipt { cost: tokens(100), at: Tick::ZERO }, &tokens(2100), Tick::ZERO);
+        let Verdict::Wait(wait) = state.charge(&tokens(1), Tick::ZERO) else { panic!() };
+        assert_eq!(wait.after, Duration::from_millis(66_060));
+    }
+
+    #[test]
+    fn rule_13_a_hold_gates_everything_and_only_grows() {
+        let mut state = ScopeState::default();
+        state.hold(Duration::from_secs(5), Tick::ZERO);
+        state.hold(Duration::from_secs(2), Tick::ZERO);
+        let Verdict::Wait(wait) = state.charge(&Cost::ONE, secs(1)) else { panic!() };
+        assert_eq!(wait, Wait { after: Duration::from_secs(4), by: Cause::Hold });
+        assert!(state.charge(&Cost::ONE, secs(5)).is_granted());
+    }
+
+    #[test]
+    fn in_an_unknown_scope_one_request_goes_first() {
+        let mut state = ScopeState::unknown();
+        assert!(state.admit(&Cost::ONE, Tick::ZERO).is_granted());
+        let Verdict::Wait(wait) = state.admit(&Cost::ONE, secs(1)) else { panic!() };
+        assert_eq!(wait, Wait { after: Duration::from_secs(29), by: Cause::FirstAnswer });
+        state.close(&Receipt { cost: Cost::ONE, at: Tick::ZERO });
+        assert!(state.admit(&Cost::ONE, secs(1)).is_granted());
+
+        let mut state = ScopeState::unknown();
+        assert!(state.admit(&Cost::ONE, Tick::ZERO).is_granted());
+        state.give_back(&Receipt { cost: Cost::ONE, at: Tick::ZERO }, secs(1));
+        assert!(state.admit(&Cost::ONE, secs(1)).is_granted(), "the next one goes first instead");
+        assert!(!state.admit(&Cost::ONE, secs(1)).is_granted());
+    }
+
+    proptest! {
+        /// Rule 20: whatever is given back leaves the state as if it had never been charged.
+        #[test]
+        fn rule_20_giving_back_restores_every_bucket(
+            spent in 0u64..50, cost in 1u64..50, strict in any::<bool>(), at in 0u64..5,
+        ) {
+            let mut declared = Limit::new("tokens", 60, Window::parse("1m").unwrap()).unwrap();
+            if strict {
+                declared = declared.strict().unwrap();
+            }
+            let mut state = ScopeState::with_limits(&[declared]);
+            state.charge(&tokens(spent), Tick::ZERO);
+            let before = left(&state, 0, secs(at));
+            let receipt = Receipt { cost: tokens(cost), at: secs(at) };
+            if state.admit(&receipt.cost, secs(at)).is_granted() {
+                state.give_back(&receipt, secs(at));
+            }
+            prop_assert_eq!(left(&state, 0, secs(at)), before);
+        }
+    }
+}

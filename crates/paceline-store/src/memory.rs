@@ -1,0 +1,566 @@
+//! The store of one process: a table in shards, each under its own short lock.
+//!
+//! Most scopes of a program with many of them have one default limit and nothing else to
+//! remember, so their slot is the key and one integer, 48 bytes in all, without an allocation. A
+//! scope becomes a full [`Cell`] when it has limits of its own, when a permit is out, or when a
+//! response taught something. Whatever is idle and full is dropped: it equals no bucket (rule 31).
+
+use crate::{Admission, Clock, Grant, Key, Snapshot, Store, StoreError};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use paceline_core::gcra::{self, Rate};
+use paceline_core::state::{Cause, Receipt};
+use paceline_core::{
+    Amount, Cost, Dimension, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait,
+};
+use parking_lot::Mutex;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Enough that threads rarely meet; a power of two.
+const SHARDS: usize = 64;
+/// Tables smaller than this are not worth sweeping.
+const SMALL: usize = 64;
+
+/// Limits and buckets in this process's memory.
+///
+/// ```
+/// use paceline_core::{Cost, Limit, Policy, Scope};
+/// use paceline_store::{Memory, Store};
+///
+/// let store = Memory::new(Policy::default());
+/// let scope = Scope::parse("api.example.com")?;
+/// store.set_limit(&scope, Limit::parse("1/1h")?)?;
+/// assert!(store.charge(&scope, &Cost::ONE)?.is_granted());
+/// assert!(!store.charge(&scope, &Cost::ONE)?.is_granted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Memory {
+    shards: Box<[Shard]>,
+    hasher: RandomState,
+    clock: Clock,
+    policy: Policy,
+    /// The one default limit, if a lean slot can hold its bucket.
+    lean: Option<Lean>,
+    /// The most path segments of any scope that is known: narrower candidates need no look-up.
+    deepest: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Lean {
+    limit: Limit,
+    rate: Rate,
+}
+
+/// One lock and its part of the table, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: HashTable<Slot>,
+    /// Visits until the next sweep.
+    until_sweep: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Key,
+    state: Slotted,
+}
+
+#[derive(Debug)]
+enum Slotted {
+    /// The `tat` of the one default limit.
+    Lean(u64),
+    Full(Arc<Cell>),
+}
+
+/// What is done to a state under its lock.
+trait Step<R>: FnOnce(&Arc<Cell>, &mut ScopeState, Tick) -> R {}
+impl<R, F: FnOnce(&Arc<Cell>, &mut ScopeState, Tick) -> R> Step<R> for F {}
+
+/// The full state of one scope.
+#[derive(Debug)]
+pub struct Cell {
+    key: Key,
+    clock: Clock,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: ScopeState,
+    /// No longer in the table: whoever holds it has to look again.
+    dropped: bool,
+}
+
+impl Memory {
+    /// An empty store on real, monotonic time.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self::with_clock(policy, Clock::real())
+    }
+
+    /// An empty store on a clock of the caller's.
+    #[must_use]
+    pub fn with_clock(policy: Policy, clock: impl Into<Clock>) -> Self {
+        let lean = match policy.default_limits() {
+            [limit] if limit.dimension == Dimension::Requests && !limit.strict => {
+                Some(Lean { limit: limit.clone(), rate: Rate::new(limit) })
+            }
+            _ => None,
+        };
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            hasher: RandomState::default(),
+            clock: clock.into(),
+            policy,
+            lean,
+            deepest: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many scopes take up memory.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().slots.len()).sum()
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The clock by which it counts.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Table> {
+        // The table itself uses the lowest and the highest bits.
+        let at = usize::try_from(hash >> 40).unwrap_or(0) % SHARDS;
+        &self.shards[at].0
+    }
+
+    /// The candidates that can be in the table.
+    fn candidates<'s>(&self, scope: &'s Scope<'_>) -> impl Iterator<Item = &'s str> {
+        let deepest = self.deepest.load(Ordering::Relaxed);
+        let skipped = if deepest == 0 { usize::MAX } else { scope.depth().saturating_sub(deepest) };
+        let narrow = scope.candidates().skip(skipped).take_while(|key| *key != scope.host());
+        narrow.chain(std::iter::once(scope.host()))
+    }
+
+    /// Runs `step` on the state of the scope that governs `scope`: the narrowest with a limit, else
+    /// the host's where defaults apply. `None` when nothing governs.
+    #[inline]
+    fn govern<R>(&self, scope: &Scope<'_>, step: impl Step<R>) -> Option<R> {
+        match self.find(scope, step) {
+            Ok(result) => Some(result),
+            Err(step) => self.defaults_govern().then(|| self.exactly(scope.host(), step)),
+        }
+    }
+
+    /// The same without the defaults; gives `step` back when it was not run.
+    #[inline]
+    fn find<R, S: Step<R>>(&self, scope: &Scope<'_>, step: S) -> Result<R, S> {
+        let now = self.clock.now();
+        for key in self.candidates(scope) {
+            let hash = self.hash(key.as_bytes());
+            let table = self.shard(hash).lock();
+            if let Some(Slot { state: Slotted::Full(cell), .. }) = table.find(hash, key) {
+                let mut inner = cell.inner.lock();
+                if inner.state.governs(now) {
+                    return Ok(step(cell, &mut inner.state, now));
+                }
+            }
+        }
+        Err(step)
+    }
+
+    /// The cell of exactly that key, made full if need be.
+    fn cell_of(&self, key: &str) -> Arc<Cell> {
+        let hash = self.hash(key.as_bytes());
+        let mut table = self.shard(hash).lock();
+        self.visit(&mut table);
+        let fresh = |tat: Option<u64>| {
+            let mut state = self.policy.fresh();
+            if let (Some(tat), Some(lean)) = (tat, &self.lean) {
+                state.spend(&lean.used(tat, self.clock.now().as_nanos()), self.clock.now());
+            }
+            let inner = Mutex::new(Inner { state, dropped: false });
+            Arc::new(Cell { key: Key::new(key), clock: self.clock.clone(), inner })
+        };
+        match table.find_mut(hash, key) {
+            Some(slot) => match &slot.state {
+                Slotted::Full(cell) => Arc::clone(cell),
+                Slotted::Lean(tat) => {
+                    let cell = fresh(Some(*tat));
+                    slot.state = Slotted::Full(Arc::clone(&cell));
+                    cell
+                }
+            },
+            None => {
+                let cell = fresh(None);
+                let state = Slotted::Full(Arc::clone(&cell));
+                let slot = Slot { key: cell.key.clone(), state };
+                table.slots.insert_unique(hash, slot, |slot| self.hash(slot.key.as_bytes()));
+                let depth = Scope::from_key(key).depth();
+                self.deepest.fetch_max(depth, Ordering::Relaxed);
+                cell
+            }
+        }
+    }
+
+    /// Whether a scope about which nothing is stored decides anything.
+    fn defaults_govern(&self) -> bool {
+        self.policy.learn_first || !self.policy.default_limits().is_empty()
+    }
+
+    /// Runs `step` on the state of exactly that scope.
+    fn exactly<R>(&self, key: &str, step: impl Step<R>) -> R {
+        loop {
+            let cell = self.cell_of(key);
+            let now = self.clock.now();
+            let mut inner = cell.inner.lock();
+            // Swept between the look-up and the lock: look again.
+            if !inner.dropped {
+                return step(&cell, &mut inner.state, now);
+            }
+        }
+    }
+
+    /// Runs `step` on the state that a grant was charged to, if that is still known.
+    fn granted(&self, grant: &Grant, step: impl FnOnce(&mut ScopeState, Tick)) {
+        if let Some(cell) = self.known(grant.key.as_str()) {
+            step(&mut cell.inner.lock().state, self.clock.now());
+        }
+    }
+
+    /// Decides in a lean slot, if that is what governs `scope`.
+    #[inline]
+    fn charge_lean(&self, key: &str, cost: &Cost) -> Option<Verdict> {
+        let lean = self.lean.as_ref()?;
+        let now = lean.rate.at(self.clock.now());
+        let debit = lean.rate.debit(cost.of(&Dimension::Requests));
+        let hash = self.hash(key.as_bytes());
+        let mut table = self.shard(hash).lock();
+        self.visit(&mut table);
+        let Some(slot) = table.find_mut(hash, key) else {
+            let state = Slotted::Lean(gcra::spend(0, debit, now));
+            let slot = Slot { key: Key::new(key), state };
+            table.slots.insert_unique(hash, slot, |slot| self.hash(slot.key.as_bytes()));
+            return Some(Verdict::Granted);
+        };
+        match &mut slot.state {
+            Slotted::Lean(tat) => match gcra::wait(*tat, debit, now) {
+                0 => {
+                    *tat = gcra::spend(*tat, debit, now);
+                    Some(Verdict::Granted)
+                }
+                wait => {
+                    let by = Cause::Limit(lean.limit.clone());
+                    Some(Verdict::Wait(Wait { after: lean.rate.span(wait), by }))
+                }
+            },
+            Slotted::Full(cell) => {
+                let mut inner = cell.inner.lock();
+                Some(inner.state.charge(cost, self.clock.now()))
+            }
+        }
+    }
+
+    /// Counts a visit. After as many as there are slots it sweeps them, so that a visit costs a
+    /// constant on average.
+    #[inline]
+    fn visit(&self, table: &mut Table) {
+        if table.until_sweep > 0 {
+            table.until_sweep -= 1;
+            return;
+        }
+        if table.slots.len() >= SMALL {
+            self.sweep(table);
+        }
+        table.until_sweep = table.slots.len().max(SMALL) * 2;
+    }
+
+    /// Drops what is idle and full.
+    #[cold]
+    fn sweep(&self, table: &mut Table) {
+        let now = self.clock.now();
+        let full_at = self.lean.as_ref().map_or(0, |lean| lean.rate.at(now));
+        table.slots.retain(|slot| match &slot.state {
+            Slotted::Lean(tat) => *tat > full_at,
+            Slotted::Full(cell) => {
+                let mut inner = cell.inner.lock();
+                let held = Arc::strong_count(cell) > 1;
+                inner.dropped = !held && inner.state.is_forgettable(now);
+                !inner.dropped
+            }
+        });
+        let len = table.slots.len();
+        if table.slots.capacity() / 4 > len {
+            table.slots.shrink_to(len * 2, |slot| self.hash(slot.key.as_bytes()));
+        }
+    }
+
+    /// The full cell of exactly that scope, if there is one.
+    fn known(&self, key: &str) -> Option<Arc<Cell>> {
+        let hash = self.hash(key.as_bytes());
+        match self.shard(hash).lock().find(hash, key) {
+            Some(Slot { state: Slotted::Full(cell), .. }) => Some(Arc::clone(cell)),
+            _ => None,
+        }
+    }
+
+    /// Whether anything is stored for exactly that scope.
+    fn has(&self, key: &str) -> bool {
+        let hash = self.hash(key.as_bytes());
+        self.shard(hash).lock().find(hash, key).is_some()
+    }
+}
+
+impl Table {
+    #[inline]
+    fn find(&self, hash: u64, key: &str) -> Option<&Slot> {
+        self.slots.find(hash, |slot| slot.key.as_bytes() == key.as_bytes())
+    }
+
+    #[inline]
+    fn find_mut(&mut self, hash: u64, key: &str) -> Option<&mut Slot> {
+        self.slots.find_mut(hash, |slot| slot.key.as_bytes() == key.as_bytes())
+    }
+}
+
+impl Lean {
+    /// What a bucket due at `tat` has spent.
+    fn used(&self, tat: u64, now: u64) -> Cost {
+        let ticks = u128::from(tat.saturating_sub(now));
+        let unit = u128::from(self.rate.ticks(Amount::ONE));
+        let used = (ticks * u128::from(Amount::UNIT)).div_ceil(unit);
+        let mut cost = Cost::NOTHING;
+        let amount = Amount::from_millionths(u64::try_from(used).unwrap_or(u64::MAX));
+        cost.set(Dimension::Requests, amount);
+        cost
+    }
+}
+
+impl Cell {
+    /// The key of its scope.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Charges `cost` here; `None` when the cell is no longer the one in the store.
+    #[must_use]
+    #[inline]
+    pub fn charge(&self, cost: &Cost) -> Option<Verdict> {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        (!inner.dropped).then(|| inner.state.charge(cost, now))
+    }
+}
+
+impl Store for Memory {
+    #[inline]
+    fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
+        let governed = self.govern(scope, |cell, state, at| match state.admit(cost, at) {
+            Verdict::Granted => {
+                let receipt = Receipt { cost: cost.clone(), at };
+                Admission::Granted(Grant { key: cell.key.clone(), receipt })
+            }
+            Verdict::Wait(wait) => Admission::Wait(cell.key.clone(), wait),
+        });
+        Ok(governed.unwrap_or_else(|| {
+            let receipt = Receipt { cost: cost.clone(), at: self.clock.now() };
+            Admission::Granted(Grant { key: Key::new(scope.host()), receipt })
+        }))
+    }
+
+    #[inline]
+    fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
+        // Without a scope below a host, the lean slot or the cell of the host decides.
+        if self.deepest.load(Ordering::Relaxed) == 0
+            && let Some(verdict) = self.charge_lean(scope.host(), cost)
+        {
+            return Ok(verdict);
+        }
+        let governed = self.govern(scope, |_, state, now| state.charge(cost, now));
+        Ok(governed.unwrap_or(Verdict::Granted))
+    }
+
+    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
+        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
+    }
+
+    fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
+        self.granted(grant, |state, now| state.settle(&grant.receipt, actual, now));
+        Ok(())
+    }
+
+    fn close(&self, grant: &Grant) -> Result<(), StoreError> {
+        self.granted(grant, |state, _| state.close(&grant.receipt));
+        Ok(())
+    }
+
+    fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
+        self.granted(grant, |state, now| state.give_back(&grant.receipt, now));
+        Ok(())
+    }
+
+    fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
+        if reading.is_silent() && self.known(grant.key.as_str()).is_none() {
+            return Ok(false);
+        }
+        Ok(self.exactly(grant.key.as_str(), |_, state, now| {
+            state.observe(&grant.receipt, reading, &self.policy, now)
+        }))
+    }
+
+    fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
+        self.exactly(scope.key(), |_, state, now| state.set_limit(limit, now));
+        Ok(())
+    }
+
+    fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
+        let mut cleared = 0;
+        for shard in &self.shards {
+            shard.0.lock().slots.retain(|slot| {
+                let goes = scope.is_none_or(|scope| scope.covers(slot.key.as_str()));
+                if let (true, Slotted::Full(cell)) = (goes, &slot.state) {
+                    cell.inner.lock().dropped = true;
+                }
+                cleared += usize::from(goes);
+                !goes
+            });
+        }
+        Ok(cleared)
+    }
+
+    fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError> {
+        let copy = |cell: &Arc<Cell>, state: &mut ScopeState, now| {
+            (cell.key.clone(), state.clone(), now)
+        };
+        let found = self.find(scope, copy).ok();
+        if found.is_some() || !self.defaults_govern() {
+            return Ok(found);
+        }
+        let host = scope.host();
+        if self.has(host) {
+            return Ok(Some(self.exactly(host, copy)));
+        }
+        Ok(Some((Key::new(host), self.policy.fresh(), self.clock.now())))
+    }
+
+    fn keys(&self) -> Result<Vec<Key>, StoreError> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            keys.extend(shard.0.lock().slots.iter().map(|slot| slot.key.clone()));
+        }
+        keys.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+        Ok(keys)
+    }
+
+    fn cell(&self, scope: &Scope<'_>) -> Option<Arc<Cell>> {
+        self.govern(scope, |cell, _, _| Arc::clone(cell))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paceline_core::VirtualClock;
+    use std::time::Duration;
+
+    fn with_default(text: &str) -> (Memory, VirtualClock) {
+        let clock = VirtualClock::default();
+        let mut policy = Policy::default();
+        policy.set_default_limits([Limit::parse(text).unwrap()]);
+        (Memory::with_clock(policy, clock.clone()), clock)
+    }
+
+    fn scope(text: &str) -> Scope<'_> {
+        Scope::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_slot_is_48_bytes() {
+        assert_eq!(size_of::<Slot>(), 48);
+    }
+
+    #[test]
+    fn rule_15_the_narrowest_scope_with_a_limit_governs() {
+        let store = Memory::with_clock(Policy::default(), VirtualClock::default());
+        store.set_limit(&scope("api.example.com"), Limit::parse("5/1m").unwrap()).unwrap();
+        store.set_limit(&scope("api.example.com/search"), Limit::parse("1/1m").unwrap()).unwrap();
+        let charge = |url: &str| store.charge(&scope(url), &Cost::ONE).unwrap().is_granted();
+        assert!(charge("https://api.example.com/search/deep/down?q=1"));
+        assert!(!charge("https://api.example.com/search"));
+        assert!(charge("https://api.example.com/searching"));
+        assert!(charge("https://elsewhere.example.com/"));
+    }
+
+    #[test]
+    fn rule_31_an_idle_full_bucket_is_dropped() {
+        let (store, clock) = with_default("60/1m");
+        let keys: Vec<_> = (0..50_000).map(|i| format!("h{i}.example.com")).collect();
+        for key in &keys {
+            assert!(store.charge(&scope(key), &Cost::ONE).unwrap().is_granted());
+        }
+        assert_eq!(store.len(), 50_000);
+        clock.advance(Duration::from_secs(60));
+        // Traffic on other scopes is what sweeps.
+        for _ in 0..10 {
+            for i in 0..20_000 {
+                store.charge(&scope(&format!("new{i}.example.com")), &Cost::ONE).unwrap();
+            }
+        }
+        assert!(store.len() <= 20_000 + SHARDS * SMALL, "{}", store.len());
+    }
+
+    #[test]
+    fn a_lean_bucket_becomes_full_without_losing_what_was_used() {
+        let (store, _clock) = with_default("10/1m");
+        let api = scope("api.example.com");
+        for _ in 0..4 {
+            assert!(store.charge(&api, &Cost::ONE).unwrap().is_granted());
+        }
+        for _ in 0..6 {
+            let admission = store.admit(&api, &Cost::ONE).unwrap();
+            assert!(matches!(admission, Admission::Granted(_)));
+        }
+        assert!(!store.charge(&api, &Cost::ONE).unwrap().is_granted());
+    }
+
+    #[test]
+    fn clear_takes_the_scope_and_those_below_it() {
+        let store = Memory::with_clock(Policy::default(), VirtualClock::default());
+        for key in ["a.example", "a.example/v1", "a.example/v1/x", "a.example/v10"] {
+            store.set_limit(&scope(key), Limit::parse("5/1m").unwrap()).unwrap();
+        }
+        assert_eq!(store.clear(Some(&scope("a.example/v1"))).unwrap(), 2);
+        let keys: Vec<_> = store.keys().unwrap();
+        assert_eq!(keys, [Key::new("a.example"), Key::new("a.example/v10")]);
+        assert_eq!(store.clear(None).unwrap(), 2);
+        assert!(store.is_empty());
+    }
+
+    #[test]
+    fn where_no_limit_governs_nothing_is_stored() {
+        let store = Memory::with_clock(Policy::default(), VirtualClock::default());
+        let admission = store.admit(&scope("free.example.com"), &Cost::ONE).unwrap();
+        let Admission::Granted(grant) = admission else { panic!() };
+        store.observe(&grant, &Reading::default()).unwrap();
+        assert!(store.is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! What a store does.
+
+use crate::{Cell, Key};
+use paceline_core::state::Receipt;
+use paceline_core::{Cost, Limit, Reading, Scope, ScopeState, Tick, Verdict, Wait};
+use std::fmt;
+use std::sync::Arc;
+
+/// Keeps limits and buckets, and makes each charge one atomic step.
+///
+/// Scopes are resolved inside the store, the narrowest with a limit first, so that an admission is
+/// one visit whatever the number of candidates.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Charges `cost` in the scope that governs `scope`, and counts it as outstanding until the
+    /// grant is closed, observed or given back.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError>;
+
+    /// Charges `cost` and forgets about it: a decision without a permit.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError>;
+
+    /// How long `cost` would have to wait; `None` when it would be granted now.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError>;
+
+    /// Corrects what a grant charged to what was spent.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError>;
+
+    /// The request of a grant is over, and taught nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn close(&self, grant: &Grant) -> Result<(), StoreError>;
+
+    /// The request of a grant was never sent.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn give_back(&self, grant: &Grant) -> Result<(), StoreError>;
+
+    /// The request of a grant was answered. Tells whether waits planned before may have changed.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError>;
+
+    /// Declares a limit for exactly that scope.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError>;
+
+    /// Forgets a scope and every scope below it, or everything. Tells how many there were.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError>;
+
+    /// The key of the scope that governs `scope` and a copy of its state, with the instant of the
+    /// copy; `None` where nothing is known.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError>;
+
+    /// The keys of all scopes about which something is known, sorted.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn keys(&self) -> Result<Vec<Key>, StoreError>;
+
+    /// The cell behind a scope, where the store keeps it in this process: whoever holds it decides
+    /// without looking it up.
+    fn cell(&self, _scope: &Scope<'_>) -> Option<Arc<Cell>> {
+        None
+    }
+}
+
+/// A scope's key, a copy of its state, and the instant of the copy.
+pub type Snapshot = (Key, ScopeState, Tick);
+
+/// The outcome of asking for admission.
+#[derive(Debug)]
+pub enum Admission {
+    /// Admitted.
+    Granted(Grant),
+    /// Not yet, in the scope with this key.
+    Wait(Key, Wait),
+}
+
+/// What was charged where: needed to settle it, observe its answer or give it back.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// The key of the scope that was charged; of the host, where nothing governed.
+    pub key: Key,
+    /// What and when.
+    pub receipt: Receipt,
+}
+
+/// A store that cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("the store is unavailable: {0}")]
+pub struct StoreError(pub String);
