@@ -17,20 +17,13 @@ struct Server {
 fn config(headers: Family, limits: &[&str]) -> Config {
     let parse = |limit: &&str| limit.parse().expect("a limit");
     let limits = limits.iter().map(parse).collect();
-    Config {
-        headers,
-        limits,
-        ..Config::default()
-    }
+    Config { headers, limits, ..Config::default() }
 }
 
 impl Server {
     async fn start(config: Config) -> Self {
         let sandbox = Sandbox::start(config).await.expect("a sandbox");
-        Self {
-            sandbox,
-            client: Client::new(),
-        }
+        Self { sandbox, client: Client::new() }
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -98,9 +91,7 @@ async fn github_headers_count_down_to_an_epoch() {
                 "limit: 2, remaining: {remaining}, reset: {reset}, resource: core, used: {used}"
             )
         );
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("after 1970");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
         let ahead = reset.parse::<u64>().expect("an epoch") - now.as_secs();
         assert!((3_590..=3_601).contains(&ahead), "{ahead}");
         assert!(header(&answer, "date").ends_with(" GMT"));
@@ -130,10 +121,7 @@ async fn openai_headers_name_the_dimension_and_the_time_until_full() {
 
     let refused = server.post(CHAT, &ask).await;
     assert_eq!(refused.status(), 429);
-    assert!(
-        told(&refused).contains("remaining-requests: 99"),
-        "nothing was charged"
-    );
+    assert!(told(&refused).contains("remaining-requests: 99"), "nothing was charged");
     let error = json(refused).await["error"].clone();
     assert_eq!(error["type"], "tokens");
     assert_eq!(error["code"], "rate_limit_exceeded");
@@ -166,10 +154,7 @@ async fn ietf_and_legacy_headers_count_in_seconds_and_none_sends_none() {
     let policy = "\"requests\";q=5, \"requests/1h\";q=9;w=3600, \"tokens\";q=7;w=3600";
     assert_eq!(header(&server.get("/").await, "ratelimit-policy"), policy);
     let server = Server::start(config(Family::Legacy, &["5/100ms"])).await;
-    assert_eq!(
-        told(&server.get("/").await),
-        "limit: 5, remaining: 4, reset: 1"
-    );
+    assert_eq!(told(&server.get("/").await), "limit: 5, remaining: 4, reset: 1");
     let server = Server::start(config(Family::None, &["5/1m"])).await;
     assert_eq!(told(&server.get("/").await), "");
 }
@@ -220,17 +205,12 @@ async fn chat_streams_words_then_usage_then_done() {
     assert_eq!(events.pop(), Some("data: [DONE]"));
     let data = |event: &&str| serde_json::from_str::<Value>(&event[6..]).expect("JSON");
     let chunks: Vec<Value> = events.iter().map(data).collect();
-    let [first, words @ .., finish, usage] = &chunks[..] else {
-        panic!("{chunks:?}")
-    };
+    let [first, words @ .., finish, usage] = &chunks[..] else { panic!("{chunks:?}") };
     assert_eq!(first["choices"][0]["delta"]["role"], "assistant");
     assert_eq!(finish["choices"][0]["finish_reason"], "stop");
     assert_eq!(usage["usage"]["completion_tokens"], words.len());
-    let word = |chunk: &'_ Value| {
-        chunk["choices"][0]["delta"]["content"]
-            .as_str()
-            .map(str::to_owned)
-    };
+    let word =
+        |chunk: &'_ Value| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned);
     let streamed: String = words.iter().filter_map(word).collect();
     assert_eq!(whole["choices"][0]["message"]["content"], streamed);
 }

@@ -7,10 +7,14 @@
 #[non_exhaustive]
 pub enum Error {
     /// A window that is not a whole, positive number of a known unit.
-    #[error("bad window {0:?}: expected a whole number above zero and a unit (ms, s, m, h, d), such as \"30s\" or \"1h\"")]
+    #[error(
+        "bad window {0:?}: expected a whole number above zero and a unit (ms, s, m, h, d), such as \"30s\" or \"1h\""
+    )]
     Window(String),
     /// A limit that does not read as `[dimension=]units/window`.
-    #[error("bad limit {0:?}: expected [DIMENSION=]N/WINDOW, such as \"60/1m\" or \"tokens=90000/1m\"")]
+    #[error(
+        "bad limit {0:?}: expected [DIMENSION=]N/WINDOW, such as \"60/1m\" or \"tokens=90000/1m\""
+    )]
     Limit(String),
     /// A limit or burst outside what can be counted.
     #[error("bad {what} {value}: expected a whole number from 1 to {max}")]
@@ -23,7 +27,9 @@ pub enum Error {
         max: u64,
     },
     /// `strict` and `burst` together: a strict limit has no burst of its own.
-    #[error("a strict limit takes no burst: it already lets the whole limit pass in any window, and never more")]
+    #[error(
+        "a strict limit takes no burst: it already lets the whole limit pass in any window, and never more"
+    )]
     StrictBurst,
     /// A dimension without a name, or with characters that would not survive a store key.
     #[error("bad dimension {0:?}: expected letters, digits, '_', '-' or '.', such as \"tokens\"")]
@@ -32,7 +38,9 @@ pub enum Error {
     #[error("bad cost {0}: expected a number from 0 to 1e12")]
     Cost(String),
     /// An endpoint that has no host.
-    #[error("bad endpoint {input:?}: {reason}; expected a URL or a host, such as \"api.example.com/search\"")]
+    #[error(
+        "bad endpoint {input:?}: {reason}; expected a URL or a host, such as \"api.example.com/search\""
+    )]
     Scope {
         /// What was given, without any userinfo.
         input: String,

@@ -62,9 +62,8 @@ impl ScopeState {
     fn learn(&mut self, signal: &Signal, late: bool, now: Tick) {
         let same = |lane: &&Lane| lane.limit().dimension == signal.dimension;
         let told = signal.limit.filter(|units| (1..=Limit::MOST).contains(units));
-        let configured = self.lanes.iter().filter(same).find(|lane| {
-            lane.limit().origin == Origin::Configured
-        });
+        let configured =
+            self.lanes.iter().filter(same).find(|lane| lane.limit().origin == Origin::Configured);
         if let Some(lane) = configured {
             let units = lane.limit().units;
             // Headers that deny a limit which the user declared are not believed (rule 12).

@@ -23,6 +23,7 @@
 pub mod cost;
 pub mod error;
 pub mod estimate;
+pub mod fixed;
 pub mod gate;
 pub mod gcra;
 pub mod headers;
@@ -30,12 +31,12 @@ pub mod lane;
 mod learn;
 pub mod limit;
 pub mod policy;
+pub mod provider;
 pub mod retry;
 pub mod scope;
 pub mod signal;
 pub mod state;
 pub mod strict;
-pub mod fixed;
 pub mod time;
 pub mod window;
 

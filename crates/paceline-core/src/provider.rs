@@ -109,10 +109,7 @@ impl Limit {
     /// window is longer than 366 days.
     pub fn new(units: u64, window: Duration) -> Option<Self> {
         let fits = (1..=MAX_UNITS).contains(&units) && !window.is_zero() && window <= MAX_WINDOW;
-        fits.then(|| Self {
-            units,
-            window: nanos(window),
-        })
+        fits.then(|| Self { units, window: nanos(window) })
     }
 
     /// The count per window.
@@ -180,19 +177,9 @@ pub struct Account {
 impl Account {
     /// An account that has sent nothing yet. Costs and standings come in the order of `limits`.
     pub fn new(policy: Policy, limits: &[Limit]) -> Self {
-        let meter = |&limit| Meter {
-            limit,
-            counter: policy.counter(limit),
-            spent: 0,
-            largest: 1,
-        };
+        let meter = |&limit| Meter { limit, counter: policy.counter(limit), spent: 0, largest: 1 };
         let meters = limits.iter().map(meter).collect();
-        Self {
-            policy,
-            meters,
-            first: None,
-            last_admitted: 0,
-        }
+        Self { policy, meters, first: None, last_admitted: 0 }
     }
 
     /// Admits a request that spends `costs[i]` of limit `i`, or refuses it and charges nothing. A
@@ -229,19 +216,14 @@ impl Account {
     pub fn standings(&mut self, now: Duration) -> impl Iterator<Item = Standing> + '_ {
         self.meters.iter_mut().map(move |meter| {
             let (remaining, reset) = meter.counter.standing(nanos(now));
-            Standing {
-                remaining,
-                reset: Duration::from_nanos(reset),
-            }
+            Standing { remaining, reset: Duration::from_nanos(reset) }
         })
     }
 
     /// Units admitted, and the most the policy could have admitted between the first request and
     /// the last admitted one, per limit.
     pub fn usage(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let elapsed = self
-            .first
-            .map(|first| self.last_admitted.saturating_sub(first));
+        let elapsed = self.first.map(|first| self.last_admitted.saturating_sub(first));
         self.meters.iter().map(move |meter| {
             let capacity = |elapsed| self.policy.capacity(meter.limit, elapsed, meter.largest);
             (meter.spent, elapsed.map_or(0, capacity))
@@ -254,9 +236,7 @@ fn spending<'a>(
     meters: &'a mut [Meter],
     costs: &'a [u64],
 ) -> impl Iterator<Item = (&'a mut Meter, u64)> {
-    meters
-        .iter_mut()
-        .zip(costs.iter().copied().chain(std::iter::repeat(0)))
+    meters.iter_mut().zip(costs.iter().copied().chain(std::iter::repeat(0)))
 }
 
 fn nanos(time: Duration) -> u64 {

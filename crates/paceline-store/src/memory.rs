@@ -16,7 +16,7 @@ use paceline_core::{
 use parking_lot::Mutex;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Enough that threads rarely meet; a power of two.
 const SHARDS: usize = 64;
@@ -44,6 +44,8 @@ pub struct Memory {
     policy: Policy,
     /// The one default limit, if a lean slot can hold its bucket.
     lean: Option<Lean>,
+    /// Moves when a look-up made before may no longer be right.
+    shape: Arc<AtomicU64>,
     /// The most path segments of any scope that is known: narrower candidates need no look-up.
     deepest: AtomicUsize,
 }
@@ -88,6 +90,7 @@ impl<R, F: FnOnce(&Arc<Cell>, &mut ScopeState, Tick) -> R> Step<R> for F {}
 pub struct Cell {
     key: Key,
     clock: Clock,
+    shape: Arc<AtomicU64>,
     inner: Mutex<Inner>,
 }
 
@@ -120,6 +123,7 @@ impl Memory {
             clock: clock.into(),
             policy,
             lean,
+            shape: Arc::default(),
             deepest: AtomicUsize::new(0),
         }
     }
@@ -198,7 +202,8 @@ impl Memory {
                 state.spend(&lean.used(tat, self.clock.now().as_nanos()), self.clock.now());
             }
             let inner = Mutex::new(Inner { state, dropped: false });
-            Arc::new(Cell { key: Key::new(key), clock: self.clock.clone(), inner })
+            let (clock, shape) = (self.clock.clone(), Arc::clone(&self.shape));
+            Arc::new(Cell { key: Key::new(key), clock, shape, inner })
         };
         match table.find_mut(hash, key) {
             Some(slot) => match &slot.state {
@@ -216,6 +221,7 @@ impl Memory {
                 table.slots.insert_unique(hash, slot, |slot| self.hash(slot.key.as_bytes()));
                 let depth = Scope::from_key(key).depth();
                 self.deepest.fetch_max(depth, Ordering::Relaxed);
+                self.shape.fetch_add(1, Ordering::Release);
                 cell
             }
         }
@@ -361,6 +367,13 @@ impl Cell {
         &self.key
     }
 
+    /// A number that moves when another cell may have come to govern instead of this one.
+    #[must_use]
+    #[inline]
+    pub fn shape(&self) -> u64 {
+        self.shape.load(Ordering::Acquire)
+    }
+
     /// Charges `cost` here; `None` when the cell is no longer the one in the store.
     #[must_use]
     #[inline]
@@ -448,9 +461,8 @@ impl Store for Memory {
     }
 
     fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError> {
-        let copy = |cell: &Arc<Cell>, state: &mut ScopeState, now| {
-            (cell.key.clone(), state.clone(), now)
-        };
+        let copy =
+            |cell: &Arc<Cell>, state: &mut ScopeState, now| (cell.key.clone(), state.clone(), now);
         let found = self.find(scope, copy).ok();
         if found.is_some() || !self.defaults_govern() {
             return Ok(found);

@@ -1,1 +1,45 @@
-//! Placeholder.
+//! Paces outgoing API calls so that the provider never has a reason to answer 429.
+//!
+//! A [`Limiter`] knows the limits of each endpoint: those you declare, and those that it reads from
+//! responses. [`acquire`](Limiter::acquire) waits until a call may be sent, first come, first
+//! served, and gives a [`Permit`].
+//!
+//! ```
+//! use paceline::{Call, Limit, Limiter};
+//!
+//! let limiter = Limiter::builder().build();
+//! limiter.set_limit("api.example.com", Limit::parse("60/1m")?)?;
+//! limiter.set_limit("api.example.com", Limit::parse("tokens=90000/1m")?)?;
+//!
+//! let mut permit = limiter.acquire_blocking(Call::to("api.example.com/chat").cost("tokens", 1_500.0)?)?;
+//! permit.settle(&[("tokens", 842.0)])?; // the answer was shorter than feared
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod bell;
+mod blocking;
+mod call;
+mod config;
+mod endpoint;
+mod error;
+mod limiter;
+mod line;
+mod permit;
+mod sync;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+pub use bell::Bell;
+pub use call::Call;
+pub use config::{Config, ConfigError};
+pub use endpoint::Endpoint;
+pub use error::{Error, Refused};
+pub use limiter::{Builder, Entry, Limiter};
+pub use line::{Step, Waiter};
+
+pub use paceline_core::{
+    Amount, Cause, Cost, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope, Signal,
+    Status, Verdict, VirtualClock, Wait, Window, estimate, headers, retry,
+};
+pub use paceline_store::{Clock, Memory, Store, StoreError};
+pub use permit::Permit;

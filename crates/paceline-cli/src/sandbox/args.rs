@@ -70,10 +70,7 @@ fn policies() -> impl TypedValueParser<Value = Policy> {
     };
     let values = Policy::ALL.map(|policy| PossibleValue::new(policy.name()).help(help(policy)));
     PossibleValuesParser::new(values).map(|name| {
-        Policy::ALL
-            .into_iter()
-            .find(|policy| policy.name() == name)
-            .unwrap_or(Policy::Fixed)
+        Policy::ALL.into_iter().find(|policy| policy.name() == name).unwrap_or(Policy::Fixed)
     })
 }
 
@@ -104,9 +101,7 @@ impl FromStr for LimitSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let (dimension, rate) = text.split_once('=').unwrap_or(("requests", text));
         let named = dimension.starts_with(|c: char| c.is_ascii_lowercase())
-            && dimension
-                .bytes()
-                .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+            && dimension.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'));
         if !named {
             return Err(format!(
                 "`{dimension}` is not a dimension; expected a name such as requests or tokens"
@@ -115,19 +110,12 @@ impl FromStr for LimitSpec {
         let (count, window) = rate.split_once('/').ok_or_else(|| {
             format!("`{rate}` has no window; expected N/window, such as 60/1m or tokens=90000/1m")
         })?;
-        let units = count
-            .parse()
-            .ok()
-            .filter(|units| *units > 0)
-            .ok_or_else(|| {
-                format!("`{count}` is not a count; expected a whole number of at least 1")
-            })?;
+        let units = count.parse().ok().filter(|units| *units > 0).ok_or_else(|| {
+            format!("`{count}` is not a count; expected a whole number of at least 1")
+        })?;
         let limit = Limit::new(units, parse_window(window)?)
             .ok_or_else(|| format!("`{rate}` is too large; expected at most 2^53 per 366d"))?;
-        Ok(Self {
-            dimension: dimension.to_owned(),
-            limit,
-        })
+        Ok(Self { dimension: dimension.to_owned(), limit })
     }
 }
 
@@ -154,11 +142,7 @@ fn parse_latency(text: &str) -> Result<Duration, String> {
 fn parse_time(text: &str) -> Option<Duration> {
     let (count, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let (_, unit) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    let count = if count.is_empty() {
-        1
-    } else {
-        count.parse().ok()?
-    };
+    let count = if count.is_empty() { 1 } else { count.parse().ok()? };
     unit.checked_mul(count)
 }
 
@@ -172,17 +156,13 @@ impl FromStr for ErrorRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let percent = text
-            .strip_suffix('%')
-            .and_then(|number| number.parse::<f64>().ok());
+        let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
         match percent {
             // In range, so the cast only drops what is below one in a million.
-            Some(percent) if (0.0..=100.0).contains(&percent) => Ok(Self {
-                per_million: (percent * 10_000.0).round() as u32,
-            }),
-            _ => Err(format!(
-                "`{text}` is not a share; expected 0% to 100%, such as 1% or 0.5%"
-            )),
+            Some(percent) if (0.0..=100.0).contains(&percent) => {
+                Ok(Self { per_million: (percent * 10_000.0).round() as u32 })
+            }
+            _ => Err(format!("`{text}` is not a share; expected 0% to 100%, such as 1% or 0.5%")),
         }
     }
 }
@@ -207,14 +187,8 @@ mod tests {
         let minute = Duration::from_secs(60);
         assert_eq!(limit("60/1m"), Ok(("requests".into(), 60, minute)));
         assert_eq!(limit("60/m"), Ok(("requests".into(), 60, minute)));
-        assert_eq!(
-            limit("tokens=90000/1m"),
-            Ok(("tokens".into(), 90_000, minute))
-        );
-        assert_eq!(
-            limit("5/100ms"),
-            Ok(("requests".into(), 5, Duration::from_millis(100)))
-        );
+        assert_eq!(limit("tokens=90000/1m"), Ok(("tokens".into(), 90_000, minute)));
+        assert_eq!(limit("5/100ms"), Ok(("requests".into(), 5, Duration::from_millis(100))));
         for text in ["5/90s", "5/1m", "5/36h", "5/2d", "5/1500ms"] {
             let spec: LimitSpec = text.parse().expect("a limit");
             assert_eq!(format!("5/{}", spec.window_text()), text);
@@ -238,10 +212,7 @@ mod tests {
             ("=1/1m", "`` is not a dimension"),
         ] {
             let error = limit(text).expect_err(text);
-            assert!(
-                error.contains(wrong) && error.contains("expected"),
-                "{text}: {error}"
-            );
+            assert!(error.contains(wrong) && error.contains("expected"), "{text}: {error}");
         }
     }
 
@@ -249,10 +220,7 @@ mod tests {
     fn error_rates_are_percentages() {
         assert_eq!("0.5%".parse(), Ok(ErrorRate { per_million: 5_000 }));
         for text in ["1", "101%", "-1%", "NaN%", "%", "one%"] {
-            assert!(
-                text.parse::<ErrorRate>()
-                    .is_err_and(|error| error.contains("expected"))
-            );
+            assert!(text.parse::<ErrorRate>().is_err_and(|error| error.contains("expected")));
         }
     }
 }

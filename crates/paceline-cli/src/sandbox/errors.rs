@@ -53,10 +53,7 @@ impl Shape {
 
     /// The request itself is wrong; it was not counted.
     pub(super) fn invalid(self, status: StatusCode, message: &str) -> Response<Body> {
-        json_response(
-            status,
-            &self.error(status, "invalid_request_error", None, message),
-        )
+        json_response(status, &self.error(status, "invalid_request_error", None, message))
     }
 
     /// A failure on the server's side.
@@ -74,11 +71,7 @@ impl Shape {
         requested: u64,
     ) -> Response<Body> {
         let dimension = limit.spec.dimension.as_str();
-        let kind = if dimension == "requests" {
-            "requests"
-        } else {
-            "tokens"
-        };
+        let kind = if dimension == "requests" { "requests" } else { "tokens" };
         let units = limit.spec.limit.units();
         let told = match self {
             Self::GitHub => "API rate limit exceeded",
@@ -94,10 +87,7 @@ impl Shape {
             standing.remaining,
         );
         let status = StatusCode::TOO_MANY_REQUESTS;
-        json_response(
-            status,
-            &self.error(status, kind, Some("rate_limit_exceeded"), &message),
-        )
+        json_response(status, &self.error(status, kind, Some("rate_limit_exceeded"), &message))
     }
 }
 

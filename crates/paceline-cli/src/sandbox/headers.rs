@@ -58,16 +58,9 @@ impl HeaderWriter {
             Family::Openai | Family::Anthropic => limits.iter().filter(first).collect(),
             Family::Ietf | Family::None => Vec::new(),
         };
-        let shown = shown
-            .into_iter()
-            .filter_map(|limit| Shown::new(family, limit))
-            .collect();
+        let shown = shown.into_iter().filter_map(|limit| Shown::new(family, limit)).collect();
         let ietf = (family == Family::Ietf && !limits.is_empty()).then(|| ietf_policy(limits));
-        Self {
-            family,
-            shown,
-            ietf,
-        }
+        Self { family, shown, ietf }
     }
 
     /// Adds the headers. `standings` were taken at `wall`.
@@ -161,18 +154,12 @@ fn whole_seconds(time: Duration) -> u64 {
 }
 
 fn epoch_seconds(wall: SystemTime, ahead: Duration) -> u64 {
-    whole_seconds(
-        wall.duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .saturating_add(ahead),
-    )
+    whole_seconds(wall.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead))
 }
 
 fn rfc3339(wall: SystemTime, ahead: Duration) -> String {
     let second = i64::try_from(epoch_seconds(wall, ahead)).unwrap_or(i64::MAX);
-    Timestamp::from_second(second)
-        .unwrap_or(Timestamp::MAX)
-        .to_string()
+    Timestamp::from_second(second).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// `12ms`, `1.234s`, `6m0s`, `1h0m0s`; rounded up to a millisecond.
@@ -214,27 +201,14 @@ mod tests {
         ] {
             assert_eq!(go_duration(Duration::from_millis(millis)), written);
         }
-        assert_eq!(
-            go_duration(Duration::from_nanos(1)),
-            "1ms",
-            "never too short"
-        );
+        assert_eq!(go_duration(Duration::from_nanos(1)), "1ms", "never too short");
     }
 
     #[test]
     fn absolute_resets_are_rounded_up_to_the_second() {
         let wall = UNIX_EPOCH + Duration::from_millis(1_700_000_000_400);
-        assert_eq!(
-            epoch_seconds(wall, Duration::from_millis(600)),
-            1_700_000_001
-        );
-        assert_eq!(
-            epoch_seconds(wall, Duration::from_millis(601)),
-            1_700_000_002
-        );
-        assert_eq!(
-            rfc3339(wall, Duration::from_millis(100)),
-            "2023-11-14T22:13:21Z"
-        );
+        assert_eq!(epoch_seconds(wall, Duration::from_millis(600)), 1_700_000_001);
+        assert_eq!(epoch_seconds(wall, Duration::from_millis(601)), 1_700_000_002);
+        assert_eq!(rfc3339(wall, Duration::from_millis(100)), "2023-11-14T22:13:21Z");
     }
 }

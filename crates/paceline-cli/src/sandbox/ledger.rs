@@ -96,10 +96,7 @@ impl Ledger {
             self.last_admitted_at = Some(now);
             let fault = fault(plan, self.admitted);
             self.errors += u64::from(fault.is_some());
-            Admission {
-                n: self.admitted,
-                fault,
-            }
+            Admission { n: self.admitted, fault }
         });
         self.refused += u64::from(outcome.is_err());
         self.note(now, outcome.ok(), costs);
@@ -113,13 +110,7 @@ impl Ledger {
                 self.seconds.pop_front();
             }
             let spent = vec![0; costs.len()];
-            self.seconds.push_back(Second {
-                t,
-                admitted: 0,
-                refused: 0,
-                errors: 0,
-                spent,
-            });
+            self.seconds.push_back(Second { t, admitted: 0, refused: 0, errors: 0, spent });
         }
         let Some(second) = self.seconds.back_mut() else {
             return;
@@ -136,11 +127,7 @@ impl Ledger {
     }
 
     fn forget_one(&mut self) {
-        let oldest = self
-            .accounts
-            .iter()
-            .min_by_key(|(_, (_, seen))| *seen)
-            .map(|(key, _)| *key);
+        let oldest = self.accounts.iter().min_by_key(|(_, (_, seen))| *seen).map(|(key, _)| *key);
         if let Some((account, _)) = oldest.and_then(|key| self.accounts.remove(&key)) {
             add(&mut self.forgotten, &account);
         }
@@ -148,9 +135,7 @@ impl Ledger {
 
     pub(super) fn report(&self) -> Value {
         let mut usage = self.forgotten.clone();
-        self.accounts
-            .values()
-            .for_each(|(account, _)| add(&mut usage, account));
+        self.accounts.values().for_each(|(account, _)| add(&mut usage, account));
         let window_s = |limit: &NamedLimit| limit.spec.limit.window().as_secs_f64();
         let limits = self.plan.named.iter().map(|limit| {
             json!({
@@ -170,11 +155,8 @@ impl Ledger {
             })
         });
         let share = |&(spent, capacity): &(u64, u64)| spent as f64 / capacity as f64;
-        let quota_used = usage
-            .iter()
-            .filter(|(_, capacity)| *capacity > 0)
-            .map(share)
-            .reduce(f64::max);
+        let quota_used =
+            usage.iter().filter(|(_, capacity)| *capacity > 0).map(share).reduce(f64::max);
         json!({
             "started": self.started.to_string(),
             "uptime_s": self.clock.elapsed().as_secs_f64(),
@@ -191,12 +173,7 @@ impl Ledger {
     }
 
     fn by_name(&self, values: impl Iterator<Item = Value>) -> Map<String, Value> {
-        self.plan
-            .named
-            .iter()
-            .map(|limit| limit.name.clone())
-            .zip(values)
-            .collect()
+        self.plan.named.iter().map(|limit| limit.name.clone()).zip(values).collect()
     }
 }
 
@@ -229,10 +206,7 @@ mod tests {
     #[test]
     fn accounts_and_seconds_are_bounded_and_what_was_spent_is_not_forgotten() {
         let limits = vec!["5/1h".parse().expect("a limit")];
-        let mut ledger = ledger(&Config {
-            limits,
-            ..Config::default()
-        });
+        let mut ledger = ledger(&Config { limits, ..Config::default() });
         let accounts = MAX_ACCOUNTS as u64 + 10;
         (0..accounts).for_each(|credential| drop(ledger.admit(credential, &[2])));
         assert_eq!(ledger.accounts.len(), MAX_ACCOUNTS);
@@ -248,24 +222,14 @@ mod tests {
     fn the_seed_decides_which_admissions_fail_and_the_rate_how_many() {
         let faults = |seed| {
             let error_rate = "10%".parse().expect("a rate");
-            let mut ledger = ledger(&Config {
-                error_rate,
-                seed,
-                ..Config::default()
-            });
+            let mut ledger = ledger(&Config { error_rate, seed, ..Config::default() });
             let outcomes = (0..2_000).map(|_| ledger.admit(0, &[]).outcome);
-            outcomes
-                .map(|outcome| outcome.expect("unlimited").fault)
-                .collect::<Vec<_>>()
+            outcomes.map(|outcome| outcome.expect("unlimited").fault).collect::<Vec<_>>()
         };
         assert_eq!(faults(7), faults(7));
         assert_ne!(faults(7), faults(8));
         let failed: Vec<_> = faults(7).into_iter().flatten().collect();
-        assert!(
-            (150..250).contains(&failed.len()),
-            "{} of 2000",
-            failed.len()
-        );
+        assert!((150..250).contains(&failed.len()), "{} of 2000", failed.len());
         assert!(failed.contains(&StatusCode::INTERNAL_SERVER_ERROR));
         assert!(failed.contains(&StatusCode::SERVICE_UNAVAILABLE));
     }

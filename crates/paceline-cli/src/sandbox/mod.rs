@@ -180,11 +180,9 @@ mod tests {
 
     #[test]
     fn the_default_policy_is_that_of_the_header_family() {
-        for (family, policy) in [
-            ("openai", Policy::Bucket),
-            ("anthropic", Policy::Bucket),
-            ("github", Policy::Fixed),
-        ] {
+        for (family, policy) in
+            [("openai", Policy::Bucket), ("anthropic", Policy::Bucket), ("github", Policy::Fixed)]
+        {
             let cli = Cli::try_parse_from(["sandbox", "--headers", family]).expect("valid");
             assert_eq!(Config::from(cli.args).policy, policy);
         }
@@ -196,27 +194,13 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_served_is_said_before_anything_is() {
         let limits = ["1/1m", "2/60s"].map(|limit| limit.parse().expect("a limit"));
-        let twice = Config {
-            limits: limits.to_vec(),
-            ..Config::default()
-        };
-        let error = Sandbox::start(twice)
-            .await
-            .expect_err("the same limit twice");
-        assert!(
-            error.to_string().contains("two limits on requests per 1m"),
-            "{error}"
-        );
+        let twice = Config { limits: limits.to_vec(), ..Config::default() };
+        let error = Sandbox::start(twice).await.expect_err("the same limit twice");
+        assert!(error.to_string().contains("two limits on requests per 1m"), "{error}");
         let first = Sandbox::start(Config::default()).await.expect("a sandbox");
-        let same = Config {
-            port: first.addr().port(),
-            ..Config::default()
-        };
+        let same = Config { port: first.addr().port(), ..Config::default() };
         let error = Sandbox::start(same.clone()).await.expect_err("taken");
-        assert!(
-            error.to_string().contains("cannot listen on 127.0.0.1:"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("cannot listen on 127.0.0.1:"), "{error}");
         first.stop().await;
         Sandbox::start(same).await.expect("free again");
     }

@@ -89,11 +89,7 @@ impl Plan {
         for (index, spec) in config.limits.iter().cloned().enumerate() {
             let same = |other: &&NamedLimit| other.spec.dimension == spec.dimension;
             let window = spec.limit.window();
-            if named
-                .iter()
-                .filter(same)
-                .any(|other| other.spec.limit.window() == window)
-            {
+            if named.iter().filter(same).any(|other| other.spec.limit.window() == window) {
                 return Err(SandboxError::SameLimitTwice {
                     window: spec.window_text(),
                     dimension: spec.dimension,

@@ -75,10 +75,7 @@ impl Service {
                 return shape.invalid(StatusCode::BAD_REQUEST, "The body ended early.");
             }
         };
-        let ask = match endpoint
-            .map(|endpoint| Ask::read(endpoint, &body))
-            .transpose()
-        {
+        let ask = match endpoint.map(|endpoint| Ask::read(endpoint, &body)).transpose() {
             Ok(ask) => ask,
             Err(message) => return shape.invalid(StatusCode::BAD_REQUEST, &message),
         };
@@ -98,11 +95,7 @@ impl Service {
                     (Some(status), _) => shape.fault(status),
                     (None, Some(ask)) => ask.reply(n, self.plan.seed),
                     (None, None) => {
-                        let echo = Echo {
-                            path,
-                            method: head.method.as_str(),
-                            n,
-                        };
+                        let echo = Echo { path, method: head.method.as_str(), n };
                         json_response(StatusCode::OK, &echo)
                     }
                 }
@@ -117,8 +110,7 @@ impl Service {
                 response
             }
         };
-        self.headers
-            .write(response.headers_mut(), &decision.standings, wall);
+        self.headers.write(response.headers_mut(), &decision.standings, wall);
         response
     }
 
@@ -142,14 +134,8 @@ impl Service {
 
     /// What the request spends of each limit.
     fn costs(&self, headers: &HeaderMap, ask: Option<&Ask>) -> Result<Vec<u64>, String> {
-        let stated = headers
-            .get(COST)
-            .map(|value| value.to_str().map_err(|_| bad_cost("")));
-        let stated = stated
-            .transpose()?
-            .map(read_costs)
-            .transpose()?
-            .unwrap_or_default();
+        let stated = headers.get(COST).map(|value| value.to_str().map_err(|_| bad_cost("")));
+        let stated = stated.transpose()?.map(read_costs).transpose()?.unwrap_or_default();
         let (input, output) = ask.map_or((0, 0), |ask| (ask.input_tokens, ask.max_output_tokens));
         let cost = |dimension: &str| match dimension {
             "requests" => 1,
@@ -168,11 +154,8 @@ impl Service {
 
     /// Different credentials are different accounts.
     fn credential(&self, headers: &HeaderMap) -> u64 {
-        let value = headers
-            .get(header::AUTHORIZATION)
-            .or_else(|| headers.get("x-api-key"));
-        self.credentials
-            .hash_one(value.map(|value| value.as_bytes()))
+        let value = headers.get(header::AUTHORIZATION).or_else(|| headers.get("x-api-key"));
+        self.credentials.hash_one(value.map(|value| value.as_bytes()))
     }
 }
 
@@ -227,10 +210,7 @@ mod tests {
     #[tokio::test]
     async fn different_credentials_are_different_accounts() {
         let limits = vec!["1/1h".parse().expect("a limit")];
-        let config = Config {
-            limits,
-            ..Config::default()
-        };
+        let config = Config { limits, ..Config::default() };
         let service = Service::new(&config).expect("a service");
         for (name, value, status) in [
             ("authorization", "a", 200),

@@ -135,6 +135,9 @@ mod tests {
             ("RateLimit-Reset", "17"),
         ];
         check(&headers, (Some(100), Some(42), Some(17), "1m"));
-        check(&[("RateLimit", "limit=100, remaining=50, reset=30")], (Some(100), Some(50), Some(30), ""));
+        check(
+            &[("RateLimit", "limit=100, remaining=50, reset=30")],
+            (Some(100), Some(50), Some(30), ""),
+        );
     }
 }

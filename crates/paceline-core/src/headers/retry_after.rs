@@ -15,8 +15,8 @@ pub(super) fn read(headers: &Headers<'_>, signals: &[Signal]) -> (bool, Option<D
         .find_map(|name| headers.get(name).and_then(value::millis))
         .or_else(|| headers.get("retry-after").and_then(|text| value::until(text, headers.now)));
     let exhausted = signals.iter().find(|signal| signal.remaining == Some(0));
-    let rejected = rejects(headers.status, told.is_some())
-        || (headers.status == 403 && exhausted.is_some());
+    let rejected =
+        rejects(headers.status, told.is_some()) || (headers.status == 403 && exhausted.is_some());
     if !rejected {
         return (false, None);
     }

@@ -13,11 +13,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(limit: Limit) -> Self {
-        Self {
-            limit,
-            level: full(limit),
-            at: 0,
-        }
+        Self { limit, level: full(limit), at: 0 }
     }
 
     fn refill(&mut self, now: u64) {
@@ -27,9 +23,7 @@ impl Bucket {
     }
 
     fn time_until(&self, level: u128) -> u64 {
-        let nanos = level
-            .saturating_sub(self.level)
-            .div_ceil(u128::from(self.limit.units));
+        let nanos = level.saturating_sub(self.level).div_ceil(u128::from(self.limit.units));
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 }
@@ -51,9 +45,6 @@ impl Counter for Bucket {
     fn standing(&mut self, now: u64) -> (u64, u64) {
         self.refill(now);
         let whole = self.level / self.limit.window_u128();
-        (
-            u64::try_from(whole).unwrap_or(u64::MAX),
-            self.time_until(full(self.limit)),
-        )
+        (u64::try_from(whole).unwrap_or(u64::MAX), self.time_until(full(self.limit)))
     }
 }

@@ -12,11 +12,7 @@ pub(super) struct Fixed {
 
 impl Fixed {
     pub(super) const fn new(limit: Limit) -> Self {
-        Self {
-            limit,
-            used: 0,
-            closes: 0,
-        }
+        Self { limit, used: 0, closes: 0 }
     }
 }
 

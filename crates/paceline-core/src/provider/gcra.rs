@@ -34,8 +34,7 @@ pub(super) fn tolerance(limit: Limit) -> u64 {
 
 impl Counter for Gcra {
     fn wait(&mut self, now: u64, _cost: u64) -> u64 {
-        self.time_until_due(now)
-            .saturating_sub(tolerance(self.limit))
+        self.time_until_due(now).saturating_sub(tolerance(self.limit))
     }
 
     fn charge(&mut self, now: u64, cost: u64) {

@@ -14,11 +14,7 @@ pub(super) struct Sliding {
 
 impl Sliding {
     pub(super) const fn new(limit: Limit) -> Self {
-        Self {
-            limit,
-            used: 0,
-            log: VecDeque::new(),
-        }
+        Self { limit, used: 0, log: VecDeque::new() }
     }
 
     fn forget(&mut self, now: u64) {
@@ -45,8 +41,7 @@ impl Counter for Sliding {
     }
 
     fn charge(&mut self, now: u64, cost: u64) {
-        self.log
-            .push_back((now.saturating_add(self.limit.window), cost));
+        self.log.push_back((now.saturating_add(self.limit.window), cost));
         self.used += cost;
     }
 

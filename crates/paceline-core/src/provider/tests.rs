@@ -8,9 +8,7 @@ fn account(policy: Policy, units: u64, window: Duration) -> Account {
 }
 
 fn admitted(account: &mut Account, now: Duration, tries: u64) -> u64 {
-    (0..tries)
-        .map(|_| u64::from(account.admit(now, &[1]).is_ok()))
-        .sum()
+    (0..tries).map(|_| u64::from(account.admit(now, &[1]).is_ok())).sum()
 }
 
 fn wait(account: &mut Account, now: Duration, cost: u64) -> Option<Duration> {
@@ -50,10 +48,7 @@ fn bucket_starts_full_and_refills_continuously() {
     let mut account = account(Policy::Bucket, 10, 100 * MS);
     assert_eq!(admitted(&mut account, MS, 20), 10);
     assert_eq!(wait(&mut account, MS, 1), Some(10 * MS));
-    assert_eq!(
-        admitted(&mut account, 11 * MS - Duration::from_nanos(1), 1),
-        0
-    );
+    assert_eq!(admitted(&mut account, 11 * MS - Duration::from_nanos(1), 1), 0);
     assert_eq!(admitted(&mut account, 11 * MS, 5), 1);
     assert_eq!(standing(&mut account, 46 * MS), (3, 65 * MS));
     assert_eq!(admitted(&mut account, 5000 * MS, 20), 10);
@@ -67,11 +62,7 @@ fn gcra_spaces_requests_evenly_and_forgives_a_tenth_of_an_interval() {
     assert_eq!(standing(&mut account, MS), (0, 99 * MS));
     assert_eq!(wait(&mut account, 80 * MS, 1), Some(10 * MS));
     assert_eq!(admitted(&mut account, 90 * MS, 5), 1);
-    assert_eq!(
-        admitted(&mut account, 189 * MS, 5),
-        0,
-        "the next is due at 200, not at 190"
-    );
+    assert_eq!(admitted(&mut account, 189 * MS, 5), 0, "the next is due at 200, not at 190");
     assert_eq!(admitted(&mut account, 190 * MS, 5), 1);
 }
 
@@ -84,15 +75,8 @@ fn a_refused_request_charges_nothing_in_any_dimension() {
         let before: Vec<_> = account.standings(60 * MS).collect();
         let refusal = account.admit(60 * MS, &[5, 101]).expect_err("too large");
         assert_eq!((refusal.limit, refusal.wait), (1, None), "{policy}");
-        assert_eq!(
-            account.standings(60 * MS).collect::<Vec<_>>(),
-            before,
-            "{policy}"
-        );
-        assert_eq!(
-            account.usage().map(|(spent, _)| spent).collect::<Vec<_>>(),
-            [1, 60]
-        );
+        assert_eq!(account.standings(60 * MS).collect::<Vec<_>>(), before, "{policy}");
+        assert_eq!(account.usage().map(|(spent, _)| spent).collect::<Vec<_>>(), [1, 60]);
     }
 }
 
@@ -103,10 +87,7 @@ fn a_dimension_that_is_not_spent_never_gates() {
         let mut account = Account::new(policy, &limits);
         assert!(account.admit(MS, &[1, 1]).is_ok());
         assert!(account.admit(MS, &[1]).is_ok(), "{policy}");
-        assert_eq!(
-            account.admit(MS, &[1, 1]).map_err(|refusal| refusal.limit),
-            Err(1)
-        );
+        assert_eq!(account.admit(MS, &[1, 1]).map_err(|refusal| refusal.limit), Err(1));
     }
 }
 
@@ -120,10 +101,7 @@ fn limits_that_cannot_be_counted_exactly_are_not_built() {
     for policy in Policy::ALL {
         let mut account = Account::new(policy, &[largest]);
         for now in [Duration::ZERO, MS, MAX_WINDOW, Duration::MAX] {
-            assert!(
-                account.admit(now, &[MAX_UNITS]).is_ok() || now == MS,
-                "{policy} {now:?}"
-            );
+            assert!(account.admit(now, &[MAX_UNITS]).is_ok() || now == MS, "{policy} {now:?}");
             assert_eq!(wait(&mut account, now, u64::MAX), None);
             account.standings(now).for_each(drop);
         }

@@ -71,12 +71,7 @@ impl Ask {
     /// Reads a body; the error is what to tell the client.
     pub(super) fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, String> {
         if endpoint == Endpoint::Models {
-            return Ok(Self {
-                endpoint,
-                body: Value::Null,
-                input_tokens: 0,
-                max_output_tokens: 0,
-            });
+            return Ok(Self { endpoint, body: Value::Null, input_tokens: 0, max_output_tokens: 0 });
         }
         let body: Value = serde_json::from_slice(body).map_err(|error| {
             format!("We could not parse the JSON body of your request: {error}")
@@ -85,31 +80,18 @@ impl Ask {
             return Err("The body of your request is not a JSON object.".to_owned());
         }
         let prompt = ["messages", "input", "prompt", "system", "instructions"];
-        let chars: u64 = prompt
-            .iter()
-            .filter_map(|key| body.get(key))
-            .map(prompt_chars)
-            .sum();
+        let chars: u64 = prompt.iter().filter_map(|key| body.get(key)).map(prompt_chars).sum();
         let max_output_tokens = match endpoint {
             Endpoint::Embeddings => 0,
             _ => max_output(&body)?,
         };
         let input_tokens = chars.div_ceil(CHARS_PER_TOKEN);
-        Ok(Self {
-            endpoint,
-            body,
-            input_tokens,
-            max_output_tokens,
-        })
+        Ok(Self { endpoint, body, input_tokens, max_output_tokens })
     }
 
     /// The answer to the `n`-th admitted request.
     pub(super) fn reply(&self, n: u64, seed: u64) -> Response<Body> {
-        let model = self
-            .body
-            .get("model")
-            .and_then(Value::as_str)
-            .unwrap_or("sandbox-1");
+        let model = self.body.get("model").and_then(Value::as_str).unwrap_or("sandbox-1");
         let answer = Answer {
             n,
             model: model.to_owned(),
@@ -117,12 +99,7 @@ impl Ask {
             words: self.words(seed),
             input_tokens: self.input_tokens,
         };
-        let flag = |pointer| {
-            self.body
-                .pointer(pointer)
-                .and_then(Value::as_bool)
-                .unwrap_or(false)
-        };
+        let flag = |pointer| self.body.pointer(pointer).and_then(Value::as_bool).unwrap_or(false);
         let streamed = flag("/stream");
         match self.endpoint {
             Endpoint::Chat if streamed => stream::unnamed(&openai::chat_chunks(
@@ -134,20 +111,16 @@ impl Ask {
             Endpoint::Chat => json_response(StatusCode::OK, &openai::chat(&answer)),
             Endpoint::Responses => json_response(StatusCode::OK, &openai::response(&answer)),
             Endpoint::Messages => json_response(StatusCode::OK, &anthropic::message(&answer)),
-            Endpoint::Embeddings => json_response(
-                StatusCode::OK,
-                &openai::embeddings(&answer, &self.body, seed),
-            ),
+            Endpoint::Embeddings => {
+                json_response(StatusCode::OK, &openai::embeddings(&answer, &self.body, seed))
+            }
             Endpoint::Models => json_response(StatusCode::OK, &openai::models()),
         }
     }
 
     /// Between one word and half of what was reserved, so usage stays below the reservation.
     fn words(&self, seed: u64) -> Vec<&'static str> {
-        let key = scatter(
-            seed,
-            self.input_tokens ^ self.max_output_tokens.rotate_left(32),
-        );
+        let key = scatter(seed, self.input_tokens ^ self.max_output_tokens.rotate_left(32));
         let most = (self.max_output_tokens.min(2 * LONGEST_ANSWER) / 2).max(1);
         let word = |position| WORDS[(scatter(key, position) % WORDS.len() as u64) as usize];
         (0..1 + key % most).map(word).collect()
@@ -166,10 +139,7 @@ impl Answer {
     /// The text as it is streamed, a word at a time.
     fn pieces(&self) -> impl Iterator<Item = String> + '_ {
         let space = |position| if position == 0 { "" } else { " " };
-        self.words
-            .iter()
-            .enumerate()
-            .map(move |(at, word)| format!("{}{word}", space(at)))
+        self.words.iter().enumerate().map(move |(at, word)| format!("{}{word}", space(at)))
     }
 }
 
@@ -181,10 +151,7 @@ fn prompt_chars(value: &Value) -> u64 {
         Value::Array(parts) => parts.iter().map(prompt_chars).sum(),
         Value::Object(part) => {
             let read = ["content", "text", "input", "output", "arguments"];
-            read.iter()
-                .filter_map(|key| part.get(*key))
-                .map(prompt_chars)
-                .sum()
+            read.iter().filter_map(|key| part.get(*key)).map(prompt_chars).sum()
         }
         Value::Null | Value::Bool(_) => 0,
     }
@@ -222,19 +189,10 @@ mod tests {
         let costs = |ask: Ask| (ask.input_tokens, ask.max_output_tokens);
         assert_eq!(ask(Endpoint::Chat, &chat).map(costs), Ok((5, 16)));
         let embeddings = json!({"input": [[1, 2, 3], "four"], "max_tokens": 9});
-        assert_eq!(
-            ask(Endpoint::Embeddings, &embeddings).map(costs),
-            Ok((4, 0))
-        );
+        assert_eq!(ask(Endpoint::Embeddings, &embeddings).map(costs), Ok((4, 0)));
         for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-            assert_eq!(
-                ask(Endpoint::Chat, &json!({name: 700})).map(costs),
-                Ok((0, 700))
-            );
-            assert_eq!(
-                ask(Endpoint::Chat, &json!({name: null})).map(costs),
-                Ok((0, 16))
-            );
+            assert_eq!(ask(Endpoint::Chat, &json!({name: 700})).map(costs), Ok((0, 700)));
+            assert_eq!(ask(Endpoint::Chat, &json!({name: null})).map(costs), Ok((0, 16)));
             assert!(ask(Endpoint::Chat, &json!({name: "many"})).is_err_and(|e| e.contains(name)));
         }
     }
@@ -245,11 +203,7 @@ mod tests {
             let ask = ask(Endpoint::Chat, &json!({"max_tokens": max})).expect("valid");
             let words = ask.words(7);
             assert_eq!(words, ask.words(7));
-            assert!(
-                max < 2 || (words.len() as u64) < max,
-                "{} of {max}",
-                words.len()
-            );
+            assert!(max < 2 || (words.len() as u64) < max, "{} of {max}", words.len());
         }
     }
 }

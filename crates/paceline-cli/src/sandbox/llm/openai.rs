@@ -38,11 +38,7 @@ pub(super) fn chat_chunks(answer: &Answer, include_usage: bool) -> Vec<Value> {
         chunk(json!([choice]), Value::Null)
     };
     let mut chunks = vec![choice(json!({"role": "assistant", "content": ""}), None)];
-    chunks.extend(
-        answer
-            .pieces()
-            .map(|piece| choice(json!({"content": piece}), None)),
-    );
+    chunks.extend(answer.pieces().map(|piece| choice(json!({"content": piece}), None)));
     chunks.push(choice(json!({}), Some("stop")));
     if include_usage {
         chunks.push(chunk(json!([]), usage(answer)));
@@ -63,11 +59,7 @@ pub(super) fn response(answer: &Answer) -> Value {
     let mut response = started_response(answer);
     let (input, output) = (answer.input_tokens, answer.output_tokens());
     response["status"] = json!("completed");
-    response["output"] = json!([output_item(
-        answer,
-        "completed",
-        &[text_part(&answer.text())]
-    )]);
+    response["output"] = json!([output_item(answer, "completed", &[text_part(&answer.text())])]);
     response["usage"] = json!({
         "input_tokens": input, "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": output, "output_tokens_details": {"reasoning_tokens": 0},
@@ -118,10 +110,7 @@ pub(super) fn response_events(answer: &Answer) -> Vec<Value> {
     let mut events = vec![
         json!({"type": "response.created", "response": started}),
         json!({"type": "response.in_progress", "response": started}),
-        item(
-            "response.output_item.added",
-            output_item(answer, "in_progress", &[]),
-        ),
+        item("response.output_item.added", output_item(answer, "in_progress", &[])),
         place("response.content_part.added", "part", text_part("")),
     ];
     events.extend(answer.pieces().map(delta));
@@ -143,18 +132,13 @@ pub(super) fn embeddings(answer: &Answer, body: &Value, seed: u64) -> Value {
         Value::Array(inputs) if !inputs.iter().all(Value::is_number) => inputs.len(),
         _ => 1,
     };
-    let dimensions = body["dimensions"]
-        .as_u64()
-        .unwrap_or(DIMENSIONS)
-        .clamp(1, MAX_DIMENSIONS);
+    let dimensions = body["dimensions"].as_u64().unwrap_or(DIMENSIONS).clamp(1, MAX_DIMENSIONS);
     let encoded = body["encoding_format"] == "base64";
     let embedding = |index: usize| {
         let key = scatter(seed, answer.input_tokens ^ ((index as u64) << 32));
         let vector = (0..dimensions).map(|n| (scatter(key, n) % 2_001) as f32 / 1_000.0 - 1.0);
         let embedding = if encoded {
-            json!(base64(
-                &vector.flat_map(f32::to_le_bytes).collect::<Vec<_>>()
-            ))
+            json!(base64(&vector.flat_map(f32::to_le_bytes).collect::<Vec<_>>()))
         } else {
             json!(vector.collect::<Vec<_>>())
         };
@@ -175,11 +159,7 @@ fn base64(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for at in 0..4 {
             let sextet = ALPHABET[(bits >> (18 - 6 * at) & 63) as usize];
-            out.push(if at <= group.len() {
-                char::from(sextet)
-            } else {
-                '='
-            });
+            out.push(if at <= group.len() { char::from(sextet) } else { '=' });
         }
     }
     out

@@ -25,10 +25,7 @@ fn respond(events: Vec<String>) -> Response<Body> {
     let events = stream::iter(events.into_iter().map(Ok::<_, Infallible>));
     let mut response = Response::new(Body::from_stream(events));
     let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
@@ -40,11 +37,7 @@ mod tests {
     #[tokio::test]
     async fn responses_and_messages_stream_the_events_their_sdks_know() {
         for (endpoint, first, last) in [
-            (
-                Endpoint::Responses,
-                "response.created",
-                "response.completed",
-            ),
+            (Endpoint::Responses, "response.created", "response.completed"),
             (Endpoint::Messages, "message_start", "message_stop"),
         ] {
             let ask = Ask::read(endpoint, br#"{"stream": true, "max_tokens": 9}"#).expect("valid");

@@ -1,0 +1,18 @@
+//! How a waiter is woken: the one thing that threads, tasks and event loops do differently.
+
+use std::time::Duration;
+
+/// Wakes one waiter, which then calls [`Waiter::poll`](crate::Waiter::poll) again.
+///
+/// Bells ring outside of all locks, from whichever thread made room, and may ring without need.
+pub trait Bell: Send + Sync {
+    /// Wakes it now.
+    fn ring(&self);
+
+    /// Wakes it after that long; a later call replaces an earlier one. Where a timer can be set
+    /// for somebody else, the waiter sleeps through becoming the head of the line; otherwise it is
+    /// woken to set its own.
+    fn ring_after(&self, _after: Duration) {
+        self.ring();
+    }
+}

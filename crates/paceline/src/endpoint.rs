@@ -1,0 +1,68 @@
+//! An endpoint that was resolved once.
+
+use crate::Error;
+use paceline_core::{Cost, Scope, Verdict};
+use paceline_store::{Cell, Store};
+use std::sync::Arc;
+
+/// A handle on the scope that governs one endpoint; see
+/// [`Limiter::endpoint`](crate::Limiter::endpoint).
+///
+/// It holds the very bucket, so a decision costs no look-up. It follows limits that are set or
+/// cleared later by resolving anew when the store has changed shape.
+///
+/// ```
+/// use paceline::{Limit, Limiter};
+/// let limiter = Limiter::builder().build();
+/// limiter.set_limit("api.example.com", Limit::parse("1/1h")?)?;
+/// let mut api = limiter.endpoint("https://api.example.com/v1")?;
+/// assert!(api.check()?.is_granted());
+/// assert!(!api.check()?.is_granted());
+/// # Ok::<(), paceline::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    store: Arc<dyn Store>,
+    scope: Scope<'static>,
+    resolved: Option<(Arc<Cell>, u64)>,
+}
+
+impl Endpoint {
+    pub(crate) fn resolve(store: Arc<dyn Store>, scope: Scope<'static>) -> Self {
+        let resolved = store.cell(&scope).map(|cell| {
+            let shape = cell.shape();
+            (cell, shape)
+        });
+        Self { store, scope, resolved }
+    }
+
+    /// One decision without a permit: charges the request if there is room.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    #[inline]
+    pub fn check(&mut self) -> Result<Verdict, Error> {
+        self.charge(&Cost::ONE)
+    }
+
+    /// The same for any cost.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    #[inline]
+    pub fn charge(&mut self, cost: &Cost) -> Result<Verdict, Error> {
+        if let Some((cell, shape)) = &self.resolved
+            && cell.shape() == *shape
+            && let Some(verdict) = cell.charge(cost)
+        {
+            return Ok(verdict);
+        }
+        self.charge_anew(cost)
+    }
+
+    #[cold]
+    fn charge_anew(&mut self, cost: &Cost) -> Result<Verdict, Error> {
+        *self = Self::resolve(Arc::clone(&self.store), self.scope.clone());
+        Ok(self.store.charge(&self.scope, cost)?)
+    }
+}

@@ -1,0 +1,40 @@
+//! What can stand in the way of a permit.
+
+use paceline_core::{Cause, Dimension};
+use paceline_store::StoreError;
+use std::time::Duration;
+
+/// Why a call was not admitted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It would have to wait longer than it may. Nothing was charged.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The endpoint, limit or cost makes no sense.
+    #[error(transparent)]
+    Invalid(#[from] paceline_core::Error),
+    /// The store cannot be reached.
+    #[error(transparent)]
+    Unavailable(#[from] StoreError),
+}
+
+/// The wait that was not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{scope}: {by} leaves no room for {retry_after:.3?}")]
+pub struct Refused {
+    /// The scope whose limit binds.
+    pub scope: String,
+    /// What binds.
+    pub by: Cause,
+    /// After exactly this long the call would be admitted, if nobody else spends meanwhile.
+    pub retry_after: Duration,
+}
+
+impl Refused {
+    /// The dimension that binds.
+    #[must_use]
+    pub fn dimension(&self) -> Dimension {
+        self.by.dimension()
+    }
+}

@@ -1,0 +1,334 @@
+//! The limiter: scopes, a store, and a waiting line in front of each scope that is full.
+
+use crate::bell::Bell;
+use crate::call::Call;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Refused};
+use crate::line::{Line, Waiter};
+use crate::permit::Permit;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+use paceline_core::{Cost, Limit, Policy, Scope, Status, Verdict, Wait};
+use paceline_store::{Admission, Clock, Grant, Key, Memory, Store, StoreError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Paces calls; cheap to clone, and clones share everything.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
+    max_wait: Option<Duration>,
+    lines: Mutex<HashMap<Key, Arc<Line>>>,
+    /// Everybody in every line: while it is zero, nobody has to look for one.
+    pub(crate) waiting: AtomicUsize,
+}
+
+/// The first answer to a call.
+#[derive(Debug)]
+pub enum Entry {
+    /// It may be sent.
+    Admitted(Permit),
+    /// It stands in line.
+    Queued(Waiter),
+}
+
+/// Settings of a new [`Limiter`].
+#[derive(Debug, Default)]
+pub struct Builder {
+    policy: Policy,
+    clock: Option<Clock>,
+    max_wait: Option<Duration>,
+}
+
+impl Builder {
+    /// Limits of every host that has none of its own, until a response says otherwise.
+    #[must_use]
+    pub fn default_limits(mut self, limits: impl IntoIterator<Item = Limit>) -> Self {
+        self.policy.set_default_limits(limits);
+        self
+    }
+
+    /// In a scope of which nothing is known, one request goes ahead and the others follow its
+    /// answer.
+    #[must_use]
+    pub const fn learn_first(mut self, yes: bool) -> Self {
+        self.policy.learn_first = yes;
+        self
+    }
+
+    /// The longest wait that a server can impose at once; 60 seconds unless set.
+    #[must_use]
+    pub const fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.policy.max_hold = max_hold;
+        self
+    }
+
+    /// The longest wait of a call that does not say otherwise; for ever unless set.
+    #[must_use]
+    pub const fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = Some(max_wait);
+        self
+    }
+
+    /// Another clock, for tests and simulations.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = Some(clock.into());
+        self
+    }
+
+    /// The limiter, keeping its state in this process.
+    #[must_use]
+    pub fn build(self) -> Limiter {
+        let clock = self.clock.unwrap_or_default();
+        let store = Arc::new(Memory::with_clock(self.policy, clock.clone()));
+        Limiter::on(store, clock, self.max_wait)
+    }
+}
+
+impl Limiter {
+    /// Settings to start from.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A limiter on any store; `clock` times the waits of this process.
+    pub fn on(store: Arc<dyn Store>, clock: Clock, max_wait: Option<Duration>) -> Self {
+        let lines = Mutex::new(HashMap::new());
+        let waiting = AtomicUsize::new(0);
+        Self { inner: Arc::new(Inner { store, clock, max_wait, lines, waiting }) }
+    }
+
+    /// Admits a call, or puts it in line behind those who came before. `bell` makes the means to
+    /// wake it, and is only called in the second case.
+    ///
+    /// This is the one step beneath every way to wait; [`acquire`](Self::acquire) and
+    /// [`acquire_blocking`](Self::acquire_blocking) drive it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the wait would be longer than allowed, and nothing was charged;
+    /// [`Error::Invalid`] for an endpoint that is none.
+    #[inline]
+    pub fn enter(
+        &self,
+        call: &Call<'_>,
+        bell: impl FnOnce() -> Arc<dyn Bell>,
+    ) -> Result<Entry, Error> {
+        let scope = Scope::parse(call.endpoint)?;
+        match self.inner.first_step(&scope, &call.cost)? {
+            Admission::Granted(grant) => Ok(Entry::Admitted(self.permit(grant, Duration::ZERO))),
+            Admission::Wait(key, wait) => {
+                let max_wait = call.max_wait.or(self.inner.max_wait);
+                if max_wait.is_some_and(|most| most < wait.after) {
+                    return Err(refused(&key, wait).into());
+                }
+                let line = self.inner.line(&key);
+                let waiter = Waiter::join(self, line, scope, call.cost.clone(), max_wait, bell())?;
+                Ok(Entry::Queued(waiter))
+            }
+        }
+    }
+
+    /// A permit if there is room at once and nobody is waiting for it; `None` otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn try_acquire<'a>(&self, call: impl Into<Call<'a>>) -> Result<Option<Permit>, Error> {
+        match self.acquire_now(call) {
+            Ok(permit) => Ok(Some(permit)),
+            Err(Error::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A permit if there is room at once; otherwise the error that says when there will be.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] without waiting, [`Error::Invalid`] for an endpoint that is none.
+    pub fn acquire_now<'a>(&self, call: impl Into<Call<'a>>) -> Result<Permit, Error> {
+        let call = call.into();
+        let scope = Scope::parse(call.endpoint)?;
+        match self.inner.first_step(&scope, &call.cost)? {
+            Admission::Granted(grant) => Ok(self.permit(grant, Duration::ZERO)),
+            Admission::Wait(key, wait) => {
+                let line = self.inner.existing_line(&key);
+                let told = line.and_then(|line| line.forecast(&self.inner, &scope, &call.cost));
+                Err(refused(&key, told.unwrap_or(wait)).into())
+            }
+        }
+    }
+
+    /// One decision without a permit: charges the request if there is room, and forgets about it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    #[inline]
+    pub fn check(&self, endpoint: &str) -> Result<Verdict, Error> {
+        Ok(self.inner.store.charge(&Scope::parse(endpoint)?, &Cost::ONE)?)
+    }
+
+    /// An endpoint resolved once, for programs that call the same one all the time.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn endpoint(&self, endpoint: &str) -> Result<Endpoint, Error> {
+        let scope = Scope::parse(endpoint)?.into_owned();
+        Ok(Endpoint::resolve(Arc::clone(&self.inner.store), scope))
+    }
+
+    /// How long a call would have to wait, those in line included; zero when it could go now.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn wait_time<'a>(&self, call: impl Into<Call<'a>>) -> Result<Duration, Error> {
+        let call = call.into();
+        let scope = Scope::parse(call.endpoint)?;
+        if let Some(line) = self.inner.line_before(&scope)? {
+            let told = line.forecast(&self.inner, &scope, &call.cost);
+            return Ok(told.map_or(Duration::ZERO, |wait| wait.after));
+        }
+        let wait = self.inner.store.wait(&scope, &call.cost)?;
+        Ok(wait.map_or(Duration::ZERO, |wait| wait.after))
+    }
+
+    /// Declares a limit for an endpoint and all below it. The same dimension and window replaces a
+    /// limit and keeps what was used of it; another window adds a second limit.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn set_limit(&self, endpoint: &str, limit: Limit) -> Result<(), Error> {
+        self.inner.store.set_limit(&Scope::parse(endpoint)?, limit)?;
+        self.inner.nudge_all();
+        Ok(())
+    }
+
+    /// Forgets an endpoint and everything below it, or everything: limits, levels, holds and what
+    /// was learned. Tells how many scopes there were.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn clear(&self, endpoint: Option<&str>) -> Result<usize, Error> {
+        let scope = endpoint.map(Scope::parse).transpose()?;
+        let cleared = self.inner.store.clear(scope.as_ref())?;
+        self.inner.nudge_all();
+        Ok(cleared)
+    }
+
+    /// The scope that governs an endpoint and its state; `None` where nothing is known. A bare host
+    /// finds what plain `http` taught.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn status(&self, endpoint: &str) -> Result<Option<(String, Status)>, Error> {
+        let scope = Scope::parse(endpoint)?;
+        let mut found = self.inner.store.snapshot(&scope)?;
+        if found.is_none()
+            && !endpoint.contains("://")
+            && let Some(http) = scope.over_http()
+        {
+            found = self.inner.store.snapshot(&http)?;
+        }
+        let known = found.filter(|(_, state, now)| state.governs(*now));
+        Ok(known.map(|(key, state, now)| (Self::display(&key), state.status(now))))
+    }
+
+    /// Every scope about which something is known, such as `https://api.example.com/search`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn endpoints(&self) -> Result<Vec<String>, Error> {
+        Ok(self.inner.store.keys()?.iter().map(Self::display).collect())
+    }
+
+    /// How many callers of this process wait, in all scopes.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.waiting.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn permit(&self, grant: Grant, waited: Duration) -> Permit {
+        Permit::new(Arc::clone(&self.inner), grant, waited)
+    }
+
+    pub(crate) fn display(key: &Key) -> String {
+        Scope::from_key(key.as_str()).to_string()
+    }
+}
+
+pub(crate) fn refused(key: &Key, wait: Wait) -> Refused {
+    Refused { scope: Limiter::display(key), by: wait.by, retry_after: wait.after }
+}
+
+impl Inner {
+    /// Admits at once, unless somebody waits in the same scope: nobody overtakes (rule 18).
+    #[inline]
+    fn first_step(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
+        if self.waiting.load(Ordering::Acquire) > 0
+            && let Some(line) = self.line_before(scope)?
+            && let Some(wait) = line.forecast(self, scope, cost)
+        {
+            return Ok(Admission::Wait(line.key().clone(), wait));
+        }
+        self.store.admit(scope, cost)
+    }
+
+    /// The line in which somebody waits for the scope that governs `scope`.
+    fn line_before(&self, scope: &Scope<'_>) -> Result<Option<Arc<Line>>, StoreError> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return Ok(None);
+        }
+        let governing = self.store.snapshot(scope)?;
+        Ok(governing.and_then(|(key, ..)| self.existing_line(&key)))
+    }
+
+    fn existing_line(&self, key: &Key) -> Option<Arc<Line>> {
+        self.lines.lock().get(key).filter(|line| !line.is_empty()).map(Arc::clone)
+    }
+
+    fn line(&self, key: &Key) -> Arc<Line> {
+        let mut lines = self.lines.lock();
+        Arc::clone(lines.entry(key.clone()).or_insert_with(|| Arc::new(Line::new(key.clone()))))
+    }
+
+    /// Forgets a line in which nobody waits any more.
+    pub(crate) fn leave(&self, line: &Arc<Line>) {
+        let mut lines = self.lines.lock();
+        // One count is the table's, one the caller's: nobody else is about to join.
+        if line.is_empty() && Arc::strong_count(line) == 2 {
+            lines.remove(line.key());
+        }
+    }
+
+    pub(crate) fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
+        self.store.give_back(grant)?;
+        self.nudge(&grant.key);
+        Ok(())
+    }
+
+    /// Something changed in a scope: whoever waits there plans anew.
+    #[inline]
+    pub(crate) fn nudge(&self, key: &Key) {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            let line = self.lines.lock().get(key).map(Arc::clone);
+            if let Some(line) = line {
+                line.replan(self);
+            }
+        }
+    }
+
+    fn nudge_all(&self) {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            let lines: Vec<_> = self.lines.lock().values().map(Arc::clone).collect();
+            for line in lines {
+                line.replan(self);
+            }
+        }
+    }
+}

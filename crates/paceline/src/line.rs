@@ -1,0 +1,378 @@
+//! The waiting line in front of one scope: the engine's gate, with bells to wake those who wait.
+//!
+//! Only the head asks the store, and whoever finds out that there is room, a head whose time has
+//! come or a caller who gave something back, admits all who can go, in order, and rings their
+//! bells. So there is no dispatcher and no thread of its own, one timer runs for the head, and
+//! everybody else sleeps.
+//!
+//! Locks are taken in the order line, then store; bells ring after both are released.
+
+use crate::bell::Bell;
+use crate::error::{Error, Refused};
+use crate::limiter::{Inner, Limiter, refused};
+use crate::permit::Permit;
+use crate::sync::{Mutex, Ordering};
+use paceline_core::{Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
+use paceline_store::{Admission, Grant, Key, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Line {
+    key: Key,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    gate: Gate<Waiting>,
+    /// Decided, and not yet picked up.
+    outcomes: BTreeMap<Ticket, Outcome>,
+    /// Who has to be told by when.
+    deadlines: BTreeSet<(Tick, Ticket)>,
+    /// What the scope will look like when everybody in line has gone, and when that is; unknown
+    /// after anything unforeseen.
+    tail: Option<(ScopeState, Tick)>,
+}
+
+type Outcome = Result<Grant, Error>;
+
+struct Waiting {
+    scope: Scope<'static>,
+    cost: Cost,
+    deadline: Option<Tick>,
+    bell: Arc<dyn Bell>,
+    /// When its timer goes off, once it is the head.
+    alarm: Option<Tick>,
+}
+
+/// Bells to ring when the lock is released.
+#[derive(Default)]
+struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>);
+
+impl Bells {
+    fn ring(self) {
+        for (bell, after) in self.0 {
+            match after {
+                Some(after) => bell.ring_after(after),
+                None => bell.ring(),
+            }
+        }
+    }
+}
+
+/// A place in line. Dropping it leaves the line, and gives back what was granted meanwhile.
+#[derive(Debug)]
+#[must_use = "a waiter that is dropped leaves the line"]
+pub struct Waiter {
+    limiter: Limiter,
+    line: Arc<Line>,
+    ticket: Ticket,
+    joined: Tick,
+    done: bool,
+}
+
+/// What a waiter has to do next.
+#[derive(Debug)]
+pub enum Step {
+    /// Its turn came, or its time ran out.
+    Done(Result<Permit, Error>),
+    /// It is the head of the line: poll again after this long, or when the bell rings.
+    Sleep(Duration),
+    /// Poll again when the bell rings.
+    Park,
+}
+
+impl Waiter {
+    pub(crate) fn join(
+        limiter: &Limiter,
+        line: Arc<Line>,
+        scope: Scope<'_>,
+        cost: Cost,
+        max_wait: Option<Duration>,
+        bell: Arc<dyn Bell>,
+    ) -> Result<Self, Refused> {
+        let inner = &limiter.inner;
+        let now = inner.clock.now();
+        let scope = scope.into_owned();
+        let mut queue = line.queue.lock();
+        let deadline = max_wait.map(|most| now.after(most));
+        // Decided up front (rule 21), with everybody in line taken into account.
+        if let Some(most) = max_wait
+            && let Some(wait) = queue.forecast(inner, &scope, &cost)
+            && wait.after > most
+        {
+            return Err(refused(&line.key, wait));
+        }
+        queue.expect(&cost, now);
+        let waiting = Waiting { scope, cost, deadline, bell, alarm: None };
+        let ticket = queue.gate.arrive(waiting);
+        queue.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
+        drop(queue);
+        inner.waiting.fetch_add(1, Ordering::AcqRel);
+        Ok(Self { limiter: limiter.clone(), line, ticket, joined: now, done: false })
+    }
+
+    /// Looks whether its turn has come, and if it is the head, whether there is room.
+    pub fn poll(&mut self) -> Step {
+        let inner = Arc::clone(&self.limiter.inner);
+        let mut bells = Bells::default();
+        let step = {
+            let mut queue = self.line.queue.lock();
+            let sleep = queue.pump(&inner, &self.line.key, Some(self.ticket), &mut bells);
+            match queue.outcomes.remove(&self.ticket) {
+                Some(outcome) => Step::Done(outcome.map(|grant| {
+                    let waited = inner.clock.now().since(self.joined);
+                    self.limiter.permit(grant, waited)
+                })),
+                None => sleep.map_or(Step::Park, Step::Sleep),
+            }
+        };
+        bells.ring();
+        if matches!(step, Step::Done(_)) {
+            self.leave();
+        }
+        step
+    }
+
+    fn leave(&mut self) {
+        self.done = true;
+        self.limiter.inner.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.limiter.inner.leave(&self.line);
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let inner = Arc::clone(&self.limiter.inner);
+        let mut bells = Bells::default();
+        let granted = {
+            let mut queue = self.line.queue.lock();
+            let granted = queue.outcomes.remove(&self.ticket);
+            if granted.is_none() {
+                queue.remove(self.ticket);
+                queue.tail = None;
+                queue.pump(&inner, &self.line.key, None, &mut bells);
+            }
+            granted
+        };
+        bells.ring();
+        if let Some(Ok(grant)) = granted {
+            // A store that is away has forgotten the grant anyway.
+            drop(inner.give_back(&grant));
+        }
+        self.leave();
+    }
+}
+
+impl Line {
+    pub(crate) fn new(key: Key) -> Self {
+        Self { key, queue: Mutex::new(Queue::default()) }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.gate.is_empty() && queue.outcomes.is_empty()
+    }
+
+    /// How long a newcomer would wait behind everybody in line; `None` when nobody waits.
+    pub(crate) fn forecast(&self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
+        let mut queue = self.queue.lock();
+        if queue.gate.is_empty() {
+            return None;
+        }
+        queue.forecast(inner, scope, cost)
+    }
+
+    /// The scope changed: the head is timed anew, and whoever can no longer make it in time is told.
+    pub(crate) fn replan(&self, inner: &Inner) {
+        let mut bells = Bells::default();
+        {
+            let mut queue = self.queue.lock();
+            queue.tail = None;
+            queue.pump(inner, &self.key, None, &mut bells);
+            if !queue.deadlines.is_empty() {
+                queue.refuse_the_late(inner, &self.key, &mut bells);
+            }
+        }
+        bells.ring();
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("waiting", &self.gate.len()).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// Admits from the head on as long as there is room. Tells `me`, if it is the head, how long
+    /// to sleep.
+    fn pump(
+        &mut self,
+        inner: &Inner,
+        key: &Key,
+        me: Option<Ticket>,
+        bells: &mut Bells,
+    ) -> Option<Duration> {
+        loop {
+            let now = inner.clock.now();
+            self.expire(inner, key, now, me, bells);
+            let (ticket, head) = self.gate.head()?;
+            let wait = match inner.store.admit(&head.scope, &head.cost) {
+                Ok(Admission::Granted(grant)) => {
+                    self.decide(ticket, Ok(grant), me, bells);
+                    continue;
+                }
+                Ok(Admission::Wait(_, wait)) => wait,
+                Err(error) => {
+                    self.decide(ticket, Err(error.into()), me, bells);
+                    continue;
+                }
+            };
+            if head.deadline.is_some_and(|deadline| now.after(wait.after) > deadline) {
+                self.decide(ticket, Err(refused(key, wait).into()), me, bells);
+                continue;
+            }
+            // A deadline further down the line may come before the head's turn.
+            let first_deadline = self.deadlines.first().map(|(deadline, _)| deadline.since(now));
+            let overdue = first_deadline.map(|left| left.saturating_add(Duration::from_nanos(1)));
+            let sleep = overdue.map_or(wait.after, |overdue| wait.after.min(overdue));
+            let alarm = Some(now.after(sleep));
+            let head = self.gate.get_mut(ticket)?;
+            if me == Some(ticket) {
+                head.alarm = alarm;
+                return Some(sleep);
+            }
+            if head.alarm != alarm {
+                head.alarm = alarm;
+                bells.0.push((Arc::clone(&head.bell), Some(sleep)));
+            }
+            return None;
+        }
+    }
+
+    /// Takes a waiter out of the line with its outcome, and wakes it.
+    fn decide(&mut self, ticket: Ticket, outcome: Outcome, me: Option<Ticket>, bells: &mut Bells) {
+        if outcome.is_err() {
+            self.tail = None;
+        }
+        if let Some(waiting) = self.remove(ticket) {
+            self.outcomes.insert(ticket, outcome);
+            if me != Some(ticket) {
+                bells.0.push((waiting.bell, None));
+            }
+        }
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.gate.leave(ticket)?;
+        if let Some(deadline) = waiting.deadline {
+            self.deadlines.remove(&(deadline, ticket));
+        }
+        Some(waiting)
+    }
+
+    /// Refuses those whose time ran out although the forecast had been better.
+    fn expire(
+        &mut self,
+        inner: &Inner,
+        key: &Key,
+        now: Tick,
+        me: Option<Ticket>,
+        bells: &mut Bells,
+    ) {
+        while let Some((_, ticket)) = self.deadlines.first().copied().filter(|(at, _)| *at < now) {
+            let asked =
+                self.gate.get_mut(ticket).map(|late| (late.scope.clone(), late.cost.clone()));
+            let wait = asked.and_then(|(scope, cost)| {
+                self.tail = None;
+                self.forecast(inner, &scope, &cost)
+            });
+            match wait {
+                Some(wait) => self.decide(ticket, Err(refused(key, wait).into()), me, bells),
+                // There is room after all; it goes when it is the head.
+                None => self.deadlines.retain(|(_, other)| *other != ticket),
+            }
+        }
+    }
+
+    /// Refuses those whose turn will now come too late.
+    fn refuse_the_late(&mut self, inner: &Inner, key: &Key, bells: &mut Bells) {
+        let Ok(Some((mut state, now))) = self.snapshot(inner) else { return };
+        let mut at = now;
+        let mut late = Vec::new();
+        let started = inner.clock.now();
+        for (ticket, waiting) in self.gate.iter() {
+            let wait = state.wait(&waiting.cost, at);
+            let turn = wait.as_ref().map_or(at, |wait| at.after(wait.after));
+            let after = turn.since(now);
+            match (wait, waiting.deadline) {
+                (Some(wait), Some(deadline)) if started.after(after) > deadline => {
+                    late.push((ticket, Wait { after, by: wait.by }));
+                }
+                _ => {
+                    state.spend(&waiting.cost, turn);
+                    at = turn;
+                }
+            }
+        }
+        for (ticket, wait) in late {
+            self.decide(ticket, Err(refused(key, wait).into()), None, bells);
+        }
+    }
+
+    /// How long a newcomer would wait behind everybody in line.
+    fn forecast(&mut self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
+        if self.gate.is_empty() {
+            return inner.store.wait(scope, cost).ok().flatten();
+        }
+        let now = match &self.tail {
+            Some(_) => inner.store.snapshot(scope).ok().flatten()?.2,
+            None => {
+                let (mut state, now) = self.snapshot(inner).ok().flatten()?;
+                let mut at = now;
+                for (_, waiting) in self.gate.iter() {
+                    let wait = state.wait(&waiting.cost, at);
+                    at = wait.map_or(at, |wait| at.after(wait.after));
+                    state.spend(&waiting.cost, at);
+                }
+                self.tail = Some((state, at));
+                now
+            }
+        };
+        let (state, at) = self.tail.as_ref()?;
+        let start = (*at).max(now);
+        let wait = state.wait(cost, start);
+        let (after, by) = match wait {
+            Some(wait) => (start.after(wait.after).since(now), wait.by),
+            // Whoever is last in line goes as soon as those before it have gone.
+            None => (start.since(now), paceline_core::Cause::FirstAnswer),
+        };
+        Some(Wait { after, by })
+    }
+
+    /// Notes in the forecast that a newcomer joined.
+    fn expect(&mut self, cost: &Cost, now: Tick) {
+        if let Some((state, at)) = &mut self.tail {
+            let start = (*at).max(now);
+            let wait = state.wait(cost, start);
+            *at = wait.map_or(start, |wait| start.after(wait.after));
+            state.spend(cost, *at);
+        }
+    }
+
+    /// The state of the scope that governs the head.
+    fn snapshot(&self, inner: &Inner) -> Result<Option<(ScopeState, Tick)>, StoreError> {
+        let Some((_, head)) = self.gate.head() else { return Ok(None) };
+        Ok(inner.store.snapshot(&head.scope)?.map(|(_, state, now)| (state, now)))
+    }
+}

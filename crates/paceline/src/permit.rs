@@ -1,0 +1,123 @@
+//! What a granted caller holds.
+
+use crate::limiter::Inner;
+use crate::{Error, Limiter};
+use paceline_core::state::Receipt;
+use paceline_core::{Amount, Cost, Dimension, Reading};
+use paceline_store::Grant;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The right to send one request.
+///
+/// It is given back when dropped unsent: say [`sent`](Self::sent) once the request has left, or
+/// hand in its answer with [`observe`](Self::observe).
+#[derive(Debug)]
+#[must_use = "a permit that is dropped unsent is given back"]
+pub struct Permit {
+    limiter: Arc<Inner>,
+    grant: Grant,
+    /// What it counts for now: the estimate, until it is settled.
+    spent: Cost,
+    waited: Duration,
+    fate: Fate,
+}
+
+/// What is known of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Unsent,
+    Sent,
+    Over,
+}
+
+impl Permit {
+    pub(crate) fn new(limiter: Arc<Inner>, grant: Grant, waited: Duration) -> Self {
+        let spent = grant.receipt.cost.clone();
+        Self { limiter, grant, spent, waited, fate: Fate::Unsent }
+    }
+
+    /// The request has left, or may have: its cost stands even if no answer comes.
+    pub fn sent(&mut self) {
+        if self.fate == Fate::Unsent {
+            self.fate = Fate::Sent;
+        }
+    }
+
+    /// Corrects the estimate to what was really spent, more or less; other dimensions stand.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a dimension or amount that is none.
+    pub fn settle(&mut self, actual: &[(&str, f64)]) -> Result<(), Error> {
+        let mut spent = self.spent.clone();
+        for (dimension, amount) in actual {
+            spent.set(Dimension::new(dimension)?, Amount::from_f64(*amount)?);
+        }
+        self.settle_to(&spent)
+    }
+
+    /// Corrects the estimate to exactly that.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn settle_to(&mut self, spent: &Cost) -> Result<(), Error> {
+        self.sent();
+        let receipt = Receipt { cost: self.spent.clone(), at: self.grant.receipt.at };
+        self.limiter.store.settle(&Grant { key: self.grant.key.clone(), receipt }, spent)?;
+        self.spent = spent.clone();
+        self.limiter.nudge(&self.grant.key);
+        Ok(())
+    }
+
+    /// Takes over what the response asserted; see [`headers::detect`](crate::headers::detect).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn observe(&mut self, reading: &Reading) -> Result<(), Error> {
+        self.fate = Fate::Over;
+        if self.limiter.store.observe(&self.grant, reading)? {
+            self.limiter.nudge(&self.grant.key);
+        }
+        Ok(())
+    }
+
+    /// The request was never sent: everything comes back.
+    pub fn cancel(mut self) {
+        self.end(Fate::Unsent);
+    }
+
+    /// How long it was waited for.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// What it counts for: the estimate, until it is settled.
+    #[must_use]
+    pub const fn cost(&self) -> &Cost {
+        &self.spent
+    }
+
+    /// The scope that was charged, such as `https://api.example.com`.
+    #[must_use]
+    pub fn scope(&self) -> String {
+        Limiter::display(&self.grant.key)
+    }
+
+    fn end(&mut self, fate: Fate) {
+        let ended = match fate {
+            Fate::Unsent => self.limiter.give_back(&self.grant),
+            Fate::Sent => self.limiter.store.close(&self.grant),
+            Fate::Over => Ok(()),
+        };
+        // A store that is away forgets the grant by itself: nothing is lost that waiting would save.
+        drop(ended);
+        self.fate = Fate::Over;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.end(self.fate);
+    }
+}
