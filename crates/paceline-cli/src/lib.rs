@@ -1,3 +1,80 @@
-//! The `paceline` command as a library: [`run`] is what the cargo-built binary and the Python wheel both call.
+//! The `paceline` command as a library: [`run`] is what the cargo-built binary and the Python wheel
+//! both call.
 
+pub mod batch;
 pub mod sandbox;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+/// Paces API calls so that the provider never has a reason to answer 429.
+#[derive(Debug, Parser)]
+#[command(name = "paceline", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send a file of requests as fast as the limits allow, and write the answers
+    Batch(Box<batch::BatchArgs>),
+    /// Run a local server that really enforces limits
+    Sandbox(sandbox::SandboxArgs),
+    /// Print shell completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Exit statuses.
+pub mod exit {
+    /// Everything succeeded.
+    pub const OK: u8 = 0;
+    /// Something did not succeed: the messages and the output say what.
+    pub const FAILED: u8 = 1;
+    /// The command line, the input or the output is unusable: nothing was sent.
+    pub const USAGE: u8 = 2;
+    /// Stopped by Ctrl-C; what was in flight was finished.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// Runs the command line `args`, the program's name first, and tells the exit status.
+pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Printing can only fail where nobody is left to read.
+            drop(error.print());
+            return if error.use_stderr() { exit::USAGE } else { exit::OK };
+        }
+    };
+    let result = match cli.command {
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "paceline", &mut text);
+            io::stdout().write_all(&text).map(|()| exit::OK).map_err(Into::into)
+        }
+        Command::Batch(args) => on_runtime(batch::run(*args)),
+        Command::Sandbox(args) => on_runtime(async {
+            sandbox::run(args, io::stdout(), sandbox::interrupted()).await?;
+            Ok(exit::OK)
+        }),
+    };
+    result.unwrap_or_else(|error| {
+        drop(writeln!(io::stderr(), "paceline: {error}"));
+        exit::USAGE
+    })
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn on_runtime(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A thread that still reads the standard input must not keep the process.
+    runtime.shutdown_background();
+    result
+}

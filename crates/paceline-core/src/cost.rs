@@ -114,6 +114,16 @@ impl Amount {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// This and the other, around zero when they are too much.
+    pub(crate) const fn wrapping_plus(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    /// How far a tally went since it stood at `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self(self.0.wrapping_sub(before.0))
+    }
+
     /// This without the other; never below nothing.
     #[must_use]
     pub const fn minus(self, other: Self) -> Self {
@@ -161,19 +171,17 @@ impl Cost {
         }
     }
 
-    /// Adds what another cost spends.
-    pub fn add(&mut self, other: &Self) {
-        self.requests = self.requests.plus(other.requests);
-        for (dimension, amount) in &other.others {
-            self.set(dimension.clone(), self.of(dimension).plus(*amount));
+    /// Adds what another cost spends. A tally wraps around; only differences of tallies count.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (dimension, amount) in other.iter() {
+            self.set(dimension.clone(), self.of(dimension).wrapping_plus(amount));
         }
     }
 
-    /// Takes away what another cost spends.
-    pub fn remove(&mut self, other: &Self) {
-        self.requests = self.requests.minus(other.requests);
-        for (dimension, amount) in &other.others {
-            self.set(dimension.clone(), self.of(dimension).minus(*amount));
+    /// Takes away what another cost spends; never below nothing.
+    pub(crate) fn remove(&mut self, other: &Self) {
+        for (dimension, amount) in other.iter() {
+            self.set(dimension.clone(), self.of(dimension).minus(amount));
         }
     }
 

@@ -1,5 +1,6 @@
 //! What an LLM call will spend, as an upper bound, before it is sent (rule 27).
 
+use crate::{Amount, Cost, Dimension};
 use serde_json::Value;
 
 /// Bytes of text per token. Tokenizers average about four characters of English a token; three
@@ -10,7 +11,34 @@ const FRAME: u64 = 8;
 /// The longest answer where the caller set none.
 const DEFAULT_OUTPUT: u64 = 16;
 
-/// The tokens that an LLM request body asks for: its prompt, and the longest answer it allows.
+/// The most tokens that one call can spend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tokens {
+    /// The prompt.
+    pub input: u64,
+    /// The longest answer that it allows.
+    pub output: u64,
+}
+
+impl Tokens {
+    /// What a call costs that asks for these: one request, and `tokens`, `input_tokens` and
+    /// `output_tokens` for whichever of them is limited.
+    #[must_use]
+    pub fn cost(self) -> Cost {
+        let mut cost = Cost::ONE;
+        let total = self.input.saturating_add(self.output);
+        let parts =
+            [("tokens", total), ("input_tokens", self.input), ("output_tokens", self.output)];
+        for (name, units) in parts {
+            if let Ok(dimension) = Dimension::new(name) {
+                cost.set(dimension, Amount::units(units));
+            }
+        }
+        cost
+    }
+}
+
+/// What an LLM request body asks for.
 ///
 /// `None` when the body is not an LLM call (no `messages`, `input`, `prompt` or `contents`).
 ///
@@ -18,11 +46,12 @@ const DEFAULT_OUTPUT: u64 = 16;
 /// let body = serde_json::json!({"model": "m", "max_tokens": 100,
 ///     "messages": [{"role": "user", "content": "Say hello."}]});
 /// let tokens = paceline_core::estimate::tokens(&body).unwrap();
-/// assert!((100..130).contains(&tokens));
+/// assert_eq!(tokens.output, 100);
+/// assert!((10..20).contains(&tokens.input));
 /// assert_eq!(paceline_core::estimate::tokens(&serde_json::json!({"q": "search"})), None);
 /// ```
 #[must_use]
-pub fn tokens(body: &Value) -> Option<u64> {
+pub fn tokens(body: &Value) -> Option<Tokens> {
     let fields = body.as_object()?;
     let prompts = ["messages", "input", "prompt", "contents"];
     if !prompts.iter().any(|name| fields.contains_key(*name)) {
@@ -36,8 +65,8 @@ pub fn tokens(body: &Value) -> Option<u64> {
         .find_map(|name| fields.get(*name).and_then(Value::as_u64))
         // Embeddings have an input and no answer.
         .unwrap_or(if fields.contains_key("messages") { DEFAULT_OUTPUT } else { 0 });
-    let prompt = text.div_ceil(BYTES_PER_TOKEN) + FRAME;
-    Some(prompt.saturating_add(output.saturating_mul(answers)))
+    let input = text.div_ceil(BYTES_PER_TOKEN) + FRAME;
+    Some(Tokens { input, output: output.saturating_mul(answers) })
 }
 
 /// The bytes of every string below, keys not counted.
@@ -59,18 +88,21 @@ mod tests {
     #[test]
     fn the_longest_allowed_answer_counts_for_each_choice() {
         let body = json!({"messages": [{"content": "abc"}], "max_tokens": 50, "n": 3});
-        assert!((150..=170).contains(&tokens(&body).unwrap()));
+        assert_eq!(tokens(&body).unwrap().output, 150);
     }
 
     #[test]
     fn an_embedding_has_no_answer() {
         let body = json!({"model": "e", "input": ["one text", "another"]});
-        assert!(tokens(&body).unwrap() < 20);
+        let tokens = tokens(&body).unwrap();
+        assert!(tokens.output == 0 && tokens.input < 20);
     }
 
     #[test]
     fn absurd_numbers_do_not_overflow() {
         let body = json!({"prompt": "x", "max_tokens": u64::MAX, "n": u64::MAX});
-        assert_eq!(tokens(&body), Some(u64::MAX));
+        let tokens = tokens(&body).unwrap();
+        assert_eq!(tokens.output, u64::MAX);
+        assert_eq!(tokens.cost().of(&Dimension::new("tokens").unwrap()), Amount::units(u64::MAX));
     }
 }

@@ -10,15 +10,17 @@ use crate::{Amount, Tick};
 pub struct Fixed {
     /// Spent since the last reset, requests without an answer included.
     spent: Amount,
-    /// The next reset, once a response told it or it follows from the window.
+    /// The next reset, once a response told it.
     reset: Option<Tick>,
+    /// The reset before that, from which the window can be measured.
+    last: Option<Tick>,
 }
 
 impl Fixed {
     /// Nanoseconds until `amount` fits under `limit`; 0 when it does now.
     #[must_use]
     pub fn wait(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> u64 {
-        let current = self.rolled(window, now);
+        let current = self.rolled(now);
         if current.spent.is_zero() || current.spent.plus(amount) <= limit {
             return 0;
         }
@@ -30,14 +32,14 @@ impl Fixed {
     }
 
     /// Spends `amount` now.
-    pub fn spend(&mut self, amount: Amount, window: u64, now: Tick) {
-        *self = self.rolled(window, now);
+    pub fn spend(&mut self, amount: Amount, now: Tick) {
+        *self = self.rolled(now);
         self.spent = self.spent.plus(amount);
     }
 
     /// Gives back `amount` that was spent at `at`, if that was in the present window.
     pub fn refund(&mut self, amount: Amount, at: Tick, window: u64, now: Tick) {
-        *self = self.rolled(window, now);
+        *self = self.rolled(now);
         let began = self.reset.map_or(0, |reset| reset.as_nanos().saturating_sub(window));
         if at.as_nanos() >= began {
             self.spent = self.spent.minus(amount);
@@ -46,8 +48,8 @@ impl Fixed {
 
     /// What is left now.
     #[must_use]
-    pub fn remaining(&self, limit: Amount, window: u64, now: Tick) -> Amount {
-        limit.minus(self.rolled(window, now).spent)
+    pub fn remaining(&self, limit: Amount, now: Tick) -> Amount {
+        limit.minus(self.rolled(now).spent)
     }
 
     /// The next reset, if it is known and not past.
@@ -56,18 +58,24 @@ impl Fixed {
         self.reset.filter(|reset| *reset > now)
     }
 
+    /// The latest reset that is past.
+    #[must_use]
+    pub fn last_reset(&self, now: Tick) -> Option<Tick> {
+        self.reset.filter(|reset| *reset <= now).or(self.last)
+    }
+
     /// Takes over what the server says: `left` of `limit`, until `reset`.
-    pub fn told(&mut self, left: Amount, limit: Amount, reset: Option<Tick>) {
+    pub fn told(&mut self, left: Amount, limit: Amount, reset: Option<Tick>, now: Tick) {
+        self.last = self.last_reset(now);
         self.spent = limit.minus(left);
-        self.reset = reset.or(self.reset);
+        self.reset = reset.or(self.reset.filter(|reset| *reset > now));
     }
 
     /// The state at `now`: past a reset nothing is spent. The reset after that one is the server's
     /// to tell, for its next window usually begins with the next request.
-    fn rolled(&self, window: u64, now: Tick) -> Self {
+    fn rolled(&self, now: Tick) -> Self {
         match self.reset {
-            Some(reset) if reset <= now => Self::default(),
-            None if window == 0 => Self::default(),
+            Some(reset) if reset <= now => Self { last: Some(reset), ..Self::default() },
             _ => *self,
         }
     }
@@ -84,11 +92,11 @@ mod tests {
     fn rule_11_nothing_refills_before_the_reset_and_everything_at_it() {
         let mut fixed = Fixed::default();
         let reset = Tick::from_nanos(30_000_000_000);
-        fixed.told(Amount::ONE, LIMIT, Some(reset));
-        fixed.spend(Amount::ONE, WINDOW, Tick::ZERO);
+        fixed.told(Amount::ONE, LIMIT, Some(reset), Tick::ZERO);
+        fixed.spend(Amount::ONE, Tick::ZERO);
         let late = Tick::from_nanos(29_999_999_999);
         assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, late), 1);
-        assert_eq!(fixed.remaining(LIMIT, WINDOW, late), Amount::ZERO);
+        assert_eq!(fixed.remaining(LIMIT, late), Amount::ZERO);
         assert_eq!(fixed.wait(LIMIT, LIMIT, WINDOW, reset), 0);
     }
 

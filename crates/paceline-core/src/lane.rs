@@ -70,7 +70,7 @@ impl Lane {
                 *tat = gcra::spend(*tat, self.rate.debit(amount), self.rate.at(now));
             }
             Bucket::Strict(log) => log.spend(amount, whole, window, now),
-            Bucket::Fixed(fixed) => fixed.spend(amount, window, now),
+            Bucket::Fixed(fixed) => fixed.spend(amount, now),
         }
     }
 
@@ -90,7 +90,7 @@ impl Lane {
         match &self.bucket {
             Bucket::Gcra(tat) => self.rate.remaining(*tat, now),
             Bucket::Strict(log) => self.whole().minus(log.spent(now)),
-            Bucket::Fixed(fixed) => fixed.remaining(self.whole(), self.window(), now),
+            Bucket::Fixed(fixed) => fixed.remaining(self.whole(), now),
         }
     }
 

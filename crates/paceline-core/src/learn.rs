@@ -1,9 +1,10 @@
 //! What a response teaches a scope (rules 9 to 13).
 //!
 //! The server is the authority, but its answer is already old: requests granted and not yet
-//! answered may or may not be in its count. So what is truly left lies between
-//! `remaining - outstanding` and `remaining`. A prediction in that interval stands; any other is
-//! set to its lower end.
+//! answered may or may not be in its count, and so may those that were answered while this answer
+//! was under way, for servers do not count in the order in which answers arrive. So what is truly
+//! left lies between `remaining - uncertain` and `remaining`. A prediction in that interval stands;
+//! any other is set to its lower end.
 
 use crate::lane::Lane;
 use crate::state::{Phase, Receipt, ScopeState};
@@ -35,7 +36,7 @@ impl ScopeState {
             self.strikes = 0;
         }
         for signal in &reading.signals {
-            self.learn(signal, late, now);
+            self.learn(receipt, signal, late, now);
         }
         was_first || !reading.is_silent()
     }
@@ -59,7 +60,8 @@ impl ScopeState {
         }
     }
 
-    fn learn(&mut self, signal: &Signal, late: bool, now: Tick) {
+    fn learn(&mut self, receipt: &Receipt, signal: &Signal, late: bool, now: Tick) {
+        let uncertain = self.uncertain(receipt, &signal.dimension);
         let same = |lane: &&Lane| lane.limit().dimension == signal.dimension;
         let told = signal.limit.filter(|units| (1..=Limit::MOST).contains(units));
         let configured =
@@ -72,7 +74,7 @@ impl ScopeState {
             }
             if signal.counting == Counting::Bucket {
                 if told == Some(units) {
-                    self.correct_configured(signal, late, now);
+                    self.correct_configured(signal, uncertain, late, now);
                 }
                 return;
             }
@@ -94,20 +96,18 @@ impl ScopeState {
             }
             (None, None) => return,
         };
-        let outstanding = self.outstanding.of(&signal.dimension);
         let lane = &mut self.lanes[at];
         match signal.counting {
-            Counting::Fixed => follow_window(lane, signal, told, outstanding, late, now),
-            Counting::Bucket => follow_bucket(lane, signal, told, outstanding, late, now),
+            Counting::Fixed => follow_window(lane, signal, told, uncertain, late, now),
+            Counting::Bucket => follow_bucket(lane, signal, told, uncertain, late, now),
         }
     }
 
-    fn correct_configured(&mut self, signal: &Signal, late: bool, now: Tick) {
-        let outstanding = self.outstanding.of(&signal.dimension);
+    fn correct_configured(&mut self, signal: &Signal, uncertain: Amount, late: bool, now: Tick) {
         for lane in &mut self.lanes {
             let limit = lane.limit();
             if limit.dimension == signal.dimension && Some(limit.units) == signal.limit {
-                correct(lane, signal, outstanding, late, now);
+                correct(lane, signal, uncertain, late, now);
             }
         }
     }
@@ -156,32 +156,34 @@ fn follow_window(
     lane: &mut Lane,
     signal: &Signal,
     told: Option<u64>,
-    outstanding: Amount,
+    uncertain: Amount,
     late: bool,
     now: Tick,
 ) {
+    // An answer from a window that is over says nothing about the present one.
+    if signal.reset.is_some_and(|reset| reset.is_zero()) {
+        return;
+    }
     let reset = signal.reset.map(|reset| now.after(reset));
-    let known = lane.as_fixed().and_then(|fixed| fixed.reset(now));
+    let fixed = lane.as_fixed();
+    let known = fixed.as_ref().and_then(|fixed| fixed.reset(now));
+    let last = fixed.and_then(|fixed| fixed.last_reset(now));
+    let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(SAME_WINDOW));
+    if reset.zip(known).is_some_and(|(told, known)| known > told.after(SAME_WINDOW)) {
+        return;
+    }
     let mut limit = lane.limit().clone();
     if let Some(units) = told {
         (limit.units, limit.burst) = (units, units);
     }
-    let (mut next_window, mut past_window) = (false, false);
-    if let (Some(reset), Some(known)) = (reset, known) {
-        next_window = reset > known.after(SAME_WINDOW);
-        past_window = known > reset.after(SAME_WINDOW);
-        let distance = Window::from_duration(reset.since(known)).map(Window::snapped);
-        if let (true, None, Some(distance)) = (next_window, signal.window, distance) {
-            limit.window = distance;
-        }
-    }
+    let before = if next_window { known } else { last };
+    let distance = reset.zip(before).map(|(told, before)| told.since(before));
     if let Some(window) = signal.window {
         (limit.window, limit.origin) = (window, Origin::Confirmed);
+    } else if let Some(distance) = distance.and_then(Window::from_duration) {
+        limit.window = distance.snapped();
     } else if let Some(least) = estimate(signal).filter(|least| *least > limit.window) {
         limit.window = least;
-    }
-    if past_window {
-        return;
     }
     lane.relimit(limit, now);
     let whole = Amount::units(lane.limit().units);
@@ -193,17 +195,17 @@ fn follow_window(
         (told, known) => told.or(known),
     };
     let left = match signal.remaining {
-        Some(left) => reconcile(before, Amount::units(left), outstanding, late && !next_window),
+        Some(left) => reconcile(before, Amount::units(left), uncertain, late && !next_window),
         None => before,
     };
-    fixed.told(left, whole, reset);
+    fixed.told(left, whole, reset, now);
 }
 
 fn follow_bucket(
     lane: &mut Lane,
     signal: &Signal,
     told: Option<u64>,
-    outstanding: Amount,
+    uncertain: Amount,
     late: bool,
     now: Tick,
 ) {
@@ -221,13 +223,13 @@ fn follow_bucket(
         }
     }
     lane.relimit(limit, now);
-    correct(lane, signal, outstanding, late, now);
+    correct(lane, signal, uncertain, late, now);
 }
 
-fn correct(lane: &mut Lane, signal: &Signal, outstanding: Amount, late: bool, now: Tick) {
+fn correct(lane: &mut Lane, signal: &Signal, uncertain: Amount, late: bool, now: Tick) {
     if let Some(left) = signal.remaining {
         let before = lane.remaining(now);
-        let after = reconcile(before, Amount::units(left), outstanding, late);
+        let after = reconcile(before, Amount::units(left), uncertain, late);
         if after.whole() != before.whole() {
             lane.set_remaining(after, now);
         }
@@ -235,8 +237,8 @@ fn correct(lane: &mut Lane, signal: &Signal, outstanding: Amount, late: bool, no
 }
 
 /// Rule 10: what is left, from what was predicted and what the server said.
-fn reconcile(predicted: Amount, told: Amount, outstanding: Amount, late: bool) -> Amount {
-    let lower = told.minus(outstanding);
+fn reconcile(predicted: Amount, told: Amount, uncertain: Amount, late: bool) -> Amount {
+    let lower = told.minus(uncertain);
     if (lower..=told).contains(&predicted) {
         predicted
     } else if late {
@@ -256,7 +258,7 @@ mod tests {
     }
 
     fn receipt(ms: u64) -> Receipt {
-        Receipt { cost: Cost::ONE, at: at(ms) }
+        Receipt::new(Cost::ONE, at(ms))
     }
 
     fn fixed(limit: u64, remaining: u64, reset_ms: u64) -> Reading {
@@ -278,7 +280,8 @@ mod tests {
         let (mut state, policy) = (ScopeState::default(), Policy::default());
         state.observe(&receipt(0), &fixed(100, 42, 30_000), &policy, at(10));
         assert_eq!(left(&state, 10), 42);
-        state.observe(&receipt(20), &fixed(100, 7, 29_000), &policy, at(30));
+        let receipt = state.admit(&Cost::ONE, at(20)).unwrap();
+        state.observe(&receipt, &fixed(100, 7, 29_000), &policy, at(30));
         assert_eq!(left(&state, 30), 7);
     }
 
@@ -286,16 +289,26 @@ mod tests {
     fn rule_10_a_prediction_between_the_bounds_stands() {
         let (mut state, policy) = (ScopeState::default(), Policy::default());
         state.observe(&receipt(0), &fixed(100, 50, 30_000), &policy, at(10));
-        for ms in 20..25 {
-            assert!(state.admit(&Cost::ONE, at(ms)).is_granted());
-        }
+        let sent: Vec<_> = (20..25).map(|ms| state.admit(&Cost::ONE, at(ms)).unwrap()).collect();
         assert_eq!(left(&state, 25), 45);
         // The first of five is answered: the server has counted it and perhaps the others.
-        state.observe(&receipt(20), &fixed(100, 49, 30_000), &policy, at(30));
+        state.observe(&sent[0], &fixed(100, 49, 30_000), &policy, at(30));
         assert_eq!(left(&state, 30), 45);
         // A stranger spends ten: the lower end is now below what we predicted.
-        state.observe(&receipt(21), &fixed(100, 38, 30_000), &policy, at(31));
-        assert_eq!(left(&state, 31), 35);
+        state.observe(&sent[1], &fixed(100, 38, 30_000), &policy, at(31));
+        assert_eq!(left(&state, 31), 38 - 3 - 1);
+    }
+
+    #[test]
+    fn rule_10_answers_out_of_order_never_raise_the_level() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(100, 50, 30_000), &policy, at(10));
+        let sent: Vec<_> = (20..24).map(|ms| state.admit(&Cost::ONE, at(ms)).unwrap()).collect();
+        // The server counts them last first, and the answers come first first.
+        for (i, receipt) in sent.iter().enumerate() {
+            state.observe(receipt, &fixed(100, 46 + i as u64, 30_000), &policy, at(40));
+            assert_eq!(left(&state, 40), 46);
+        }
     }
 
     #[test]
@@ -363,8 +376,8 @@ mod tests {
         let mut state = ScopeState::default();
         state.observe(&receipt(0), &rejection(3_600), &policy, at(0));
         assert_eq!(state.wait(&Cost::ONE, at(0)).unwrap().after, Duration::from_secs(60));
-        assert!(state.admit(&Cost::ONE, at(60_000)).is_granted());
-        assert!(!state.admit(&Cost::ONE, at(60_000)).is_granted());
+        assert!(state.admit(&Cost::ONE, at(60_000)).is_ok());
+        assert!(state.admit(&Cost::ONE, at(60_000)).is_err());
     }
 
     #[test]

@@ -223,10 +223,16 @@ impl Account {
     /// Units admitted, and the most the policy could have admitted between the first request and
     /// the last admitted one, per limit.
     pub fn usage(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let elapsed = self.first.map(|first| self.last_admitted.saturating_sub(first));
         self.meters.iter().map(move |meter| {
-            let capacity = |elapsed| self.policy.capacity(meter.limit, elapsed, meter.largest);
-            (meter.spent, elapsed.map_or(0, capacity))
+            let capacity = |first| {
+                let opening = match self.policy {
+                    Policy::Fixed => fixed::opening(first, meter.limit.window),
+                    _ => first,
+                };
+                let elapsed = self.last_admitted.saturating_sub(opening);
+                self.policy.capacity(meter.limit, elapsed, meter.largest)
+            };
+            (meter.spent, self.first.map_or(0, capacity))
         })
     }
 }

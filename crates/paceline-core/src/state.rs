@@ -9,7 +9,7 @@
 //!   first while the others wait for its answer.
 
 use crate::lane::Lane;
-use crate::{Amount, Cost, Limit, Origin, Tick};
+use crate::{Amount, Cost, Dimension, Limit, Origin, Tick};
 use std::time::Duration;
 
 /// Everything that is known and counted in one scope.
@@ -24,6 +24,8 @@ pub struct ScopeState {
     pub(crate) answered: Tick,
     /// Granted and not yet answered.
     pub(crate) outstanding: Cost,
+    /// A tally of what was answered so far.
+    pub(crate) over: Cost,
 }
 
 /// Whether one request has to go ahead of the others.
@@ -93,10 +95,10 @@ impl std::fmt::Display for Cause {
 impl Cause {
     /// The dimension that binds; `requests` when it is no limit's doing.
     #[must_use]
-    pub fn dimension(&self) -> crate::Dimension {
+    pub fn dimension(&self) -> Dimension {
         match self {
             Self::Limit(limit) => limit.dimension.clone(),
-            Self::Hold | Self::FirstAnswer => crate::Dimension::Requests,
+            Self::Hold | Self::FirstAnswer => Dimension::Requests,
         }
     }
 }
@@ -108,6 +110,8 @@ pub struct Receipt {
     pub cost: Cost,
     /// When.
     pub at: Tick,
+    /// The tally of what had been answered by then.
+    before: Cost,
 }
 
 /// What one scope looks like from outside.
@@ -128,6 +132,14 @@ pub struct LimitStatus {
     pub remaining: Amount,
     /// The time until it is full; for a server's window, until its reset.
     pub reset: Duration,
+}
+
+impl Receipt {
+    /// The receipt of a charge where nothing governed, or of one that was settled before.
+    #[must_use]
+    pub const fn new(cost: Cost, at: Tick) -> Self {
+        Self { cost, at, before: Cost::NOTHING }
+    }
 }
 
 impl ScopeState {
@@ -153,22 +165,25 @@ impl ScopeState {
         Verdict::Granted
     }
 
-    /// Charges `cost` and counts it as outstanding until [`close`](Self::close),
-    /// [`settle`](Self::settle) and so on say that it was answered.
-    pub fn admit(&mut self, cost: &Cost, now: Tick) -> Verdict {
+    /// Charges `cost` and counts it as outstanding until it is closed, observed or given back.
+    ///
+    /// # Errors
+    /// The [`Wait`], when nothing was charged.
+    #[inline]
+    pub fn admit(&mut self, cost: &Cost, now: Tick) -> Result<Receipt, Wait> {
         if let Phase::Asking { until, .. } = self.phase
             && until > now
         {
-            return Verdict::Wait(Wait { after: until.since(now), by: Cause::FirstAnswer });
+            return Err(Wait { after: until.since(now), by: Cause::FirstAnswer });
         }
-        let verdict = self.charge(cost, now);
-        if verdict.is_granted() {
-            if self.phase != Phase::Open {
-                self.phase = Phase::Asking { since: now, until: now.after(PATIENCE) };
-            }
-            self.outstanding.add(cost);
+        if let Verdict::Wait(wait) = self.charge(cost, now) {
+            return Err(wait);
         }
-        verdict
+        if self.phase != Phase::Open {
+            self.phase = Phase::Asking { since: now, until: now.after(PATIENCE) };
+        }
+        self.outstanding.add(cost);
+        Ok(Receipt { cost: cost.clone(), at: now, before: self.over.clone() })
     }
 
     /// How long `cost` has to wait and what for; `None` when it would be granted now.
@@ -222,9 +237,18 @@ impl ScopeState {
     /// The request behind `receipt` is over: it was answered, or its fate is unknown.
     pub fn close(&mut self, receipt: &Receipt) {
         self.outstanding.remove(&receipt.cost);
+        self.over.add(&receipt.cost);
         if self.was_first(receipt) {
             self.phase = Phase::Open;
         }
+    }
+
+    /// What a server may or may not have counted when it answered the request behind `receipt`,
+    /// now that this is closed: everything that was in flight at any time during its own flight.
+    pub(crate) fn uncertain(&self, receipt: &Receipt, dimension: &Dimension) -> Amount {
+        let others = self.over.of(dimension).since(receipt.before.of(dimension));
+        let answered_meanwhile = others.minus(receipt.cost.of(dimension));
+        self.outstanding.of(dimension).plus(answered_meanwhile)
     }
 
     /// The request behind `receipt` was never sent: everything comes back (rule 20).
@@ -383,11 +407,11 @@ mod tests {
     #[test]
     fn a_settled_permit_gives_back_the_difference_or_leaves_a_debt() {
         let mut state = ScopeState::with_limits(&[limit("tokens=1000/1m")]);
-        let receipt = Receipt { cost: tokens(600), at: Tick::ZERO };
+        let receipt = Receipt::new(tokens(600), Tick::ZERO);
         assert!(state.charge(&receipt.cost, Tick::ZERO).is_granted());
         state.settle(&receipt, &tokens(100), Tick::ZERO);
         assert_eq!(left(&state, 0, Tick::ZERO), 900);
-        state.settle(&Receipt { cost: tokens(100), at: Tick::ZERO }, &tokens(2100), Tick::ZERO);
+        state.settle(&Receipt::new(tokens(100), Tick::ZERO), &tokens(2100), Tick::ZERO);
         let Verdict::Wait(wait) = state.charge(&tokens(1), Tick::ZERO) else { panic!() };
         assert_eq!(wait.after, Duration::from_millis(66_060));
     }
@@ -405,17 +429,17 @@ mod tests {
     #[test]
     fn in_an_unknown_scope_one_request_goes_first() {
         let mut state = ScopeState::unknown();
-        assert!(state.admit(&Cost::ONE, Tick::ZERO).is_granted());
-        let Verdict::Wait(wait) = state.admit(&Cost::ONE, secs(1)) else { panic!() };
+        assert!(state.admit(&Cost::ONE, Tick::ZERO).is_ok());
+        let wait = state.admit(&Cost::ONE, secs(1)).unwrap_err();
         assert_eq!(wait, Wait { after: Duration::from_secs(29), by: Cause::FirstAnswer });
-        state.close(&Receipt { cost: Cost::ONE, at: Tick::ZERO });
-        assert!(state.admit(&Cost::ONE, secs(1)).is_granted());
+        state.close(&Receipt::new(Cost::ONE, Tick::ZERO));
+        assert!(state.admit(&Cost::ONE, secs(1)).is_ok());
 
         let mut state = ScopeState::unknown();
-        assert!(state.admit(&Cost::ONE, Tick::ZERO).is_granted());
-        state.give_back(&Receipt { cost: Cost::ONE, at: Tick::ZERO }, secs(1));
-        assert!(state.admit(&Cost::ONE, secs(1)).is_granted(), "the next one goes first instead");
-        assert!(!state.admit(&Cost::ONE, secs(1)).is_granted());
+        assert!(state.admit(&Cost::ONE, Tick::ZERO).is_ok());
+        state.give_back(&Receipt::new(Cost::ONE, Tick::ZERO), secs(1));
+        assert!(state.admit(&Cost::ONE, secs(1)).is_ok(), "the next one goes first instead");
+        assert!(state.admit(&Cost::ONE, secs(1)).is_err());
     }
 
     proptest! {
@@ -431,8 +455,7 @@ mod tests {
             let mut state = ScopeState::with_limits(&[declared]);
             state.charge(&tokens(spent), Tick::ZERO);
             let before = left(&state, 0, secs(at));
-            let receipt = Receipt { cost: tokens(cost), at: secs(at) };
-            if state.admit(&receipt.cost, secs(at)).is_granted() {
+            if let Ok(receipt) = state.admit(&tokens(cost), secs(at)) {
                 state.give_back(&receipt, secs(at));
             }
             prop_assert_eq!(left(&state, 0, secs(at)), before);

@@ -73,16 +73,18 @@ impl Window {
     }
 
     /// The natural span nearest to a measured one: servers count per second, ten seconds, minute,
-    /// hour or day, and what is measured is off by latency and rounding. Spans in between the
-    /// natural ones stay as they were measured.
+    /// hour or day, else in whole seconds, and what is measured is off by latency and rounding.
     #[must_use]
     pub fn snapped(self) -> Self {
+        const SECOND: u64 = 1_000_000_000;
         const NATURAL: [u64; 5] =
-            [1_000_000_000, 10_000_000_000, 60_000_000_000, 3_600_000_000_000, 86_400_000_000_000];
+            [SECOND, 10 * SECOND, 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND];
         let measured = self.0.get();
-        NATURAL
-            .into_iter()
-            .find(|span| measured.abs_diff(*span) <= span / 4)
+        let near = |span: u64, share: u64| measured.abs_diff(span) <= span / share;
+        let whole = (measured + SECOND / 2) / SECOND * SECOND;
+        let natural = NATURAL.into_iter().find(|span| near(*span, 4));
+        natural
+            .or_else(|| (whole > 0 && near(whole, 20)).then_some(whole))
             .and_then(Self::from_nanos)
             .unwrap_or(self)
     }
@@ -132,7 +134,7 @@ mod tests {
         let snap = |ms: u64| Window::from_nanos(ms * 1_000_000).unwrap().snapped().to_string();
         assert_eq!(snap(59_200), "1m");
         assert_eq!(snap(10_950), "10s");
-        assert_eq!(snap(3_000), "3s");
+        assert_eq!(snap(2_999), "3s");
         assert_eq!(snap(200), "200ms");
     }
 }

@@ -387,15 +387,12 @@ impl Cell {
 impl Store for Memory {
     #[inline]
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        let governed = self.govern(scope, |cell, state, at| match state.admit(cost, at) {
-            Verdict::Granted => {
-                let receipt = Receipt { cost: cost.clone(), at };
-                Admission::Granted(Grant { key: cell.key.clone(), receipt })
-            }
-            Verdict::Wait(wait) => Admission::Wait(cell.key.clone(), wait),
+        let governed = self.govern(scope, |cell, state, now| match state.admit(cost, now) {
+            Ok(receipt) => Admission::Granted(Grant { key: cell.key.clone(), receipt }),
+            Err(wait) => Admission::Wait(cell.key.clone(), wait),
         });
         Ok(governed.unwrap_or_else(|| {
-            let receipt = Receipt { cost: cost.clone(), at: self.clock.now() };
+            let receipt = Receipt::new(cost.clone(), self.clock.now());
             Admission::Granted(Grant { key: Key::new(scope.host()), receipt })
         }))
     }

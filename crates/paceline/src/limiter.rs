@@ -188,14 +188,20 @@ impl Limiter {
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn wait_time<'a>(&self, call: impl Into<Call<'a>>) -> Result<Duration, Error> {
+        Ok(self.wait(call)?.map_or(Duration::ZERO, |wait| wait.after))
+    }
+
+    /// How long a call would have to wait and what for; `None` when it could go now.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn wait<'a>(&self, call: impl Into<Call<'a>>) -> Result<Option<Wait>, Error> {
         let call = call.into();
         let scope = Scope::parse(call.endpoint)?;
-        if let Some(line) = self.inner.line_before(&scope)? {
-            let told = line.forecast(&self.inner, &scope, &call.cost);
-            return Ok(told.map_or(Duration::ZERO, |wait| wait.after));
+        match self.inner.line_before(&scope)? {
+            Some(line) => Ok(line.forecast(&self.inner, &scope, &call.cost)),
+            None => Ok(self.inner.store.wait(&scope, &call.cost)?),
         }
-        let wait = self.inner.store.wait(&scope, &call.cost)?;
-        Ok(wait.map_or(Duration::ZERO, |wait| wait.after))
     }
 
     /// Declares a limit for an endpoint and all below it. The same dimension and window replaces a

@@ -62,7 +62,7 @@ impl Permit {
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn settle_to(&mut self, spent: &Cost) -> Result<(), Error> {
         self.sent();
-        let receipt = Receipt { cost: self.spent.clone(), at: self.grant.receipt.at };
+        let receipt = Receipt::new(self.spent.clone(), self.grant.receipt.at);
         self.limiter.store.settle(&Grant { key: self.grant.key.clone(), receipt }, spent)?;
         self.spent = spent.clone();
         self.limiter.nudge(&self.grant.key);

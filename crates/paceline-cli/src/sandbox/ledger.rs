@@ -89,8 +89,11 @@ impl Ledger {
         let fresh = || (Account::new(plan.policy, &plan.limits), now);
         let (account, seen) = self.accounts.entry(credential).or_insert_with(fresh);
         *seen = now;
-        let admitted = account.admit(now, costs);
-        let standings = account.standings(now).collect();
+        // Windows of whole seconds are kept by the wall clock's seconds.
+        let epoch = Duration::try_from(self.started.duration_since(Timestamp::UNIX_EPOCH));
+        let at = epoch.unwrap_or_default() + now;
+        let admitted = account.admit(at, costs);
+        let standings = account.standings(at).collect();
         let outcome = admitted.map(|()| {
             self.admitted += 1;
             self.last_admitted_at = Some(now);

@@ -16,6 +16,13 @@ impl Fixed {
     }
 }
 
+/// When the window of a request at `now` opens: with the request, but windows of whole seconds are
+/// kept in whole seconds, since that is how their resets are told.
+pub(super) const fn opening(now: u64, window: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    if window.is_multiple_of(SECOND) { now - now % SECOND } else { now }
+}
+
 impl Counter for Fixed {
     fn wait(&mut self, now: u64, cost: u64) -> u64 {
         if now >= self.closes || self.used + cost <= self.limit.units {
@@ -27,7 +34,7 @@ impl Counter for Fixed {
 
     fn charge(&mut self, now: u64, cost: u64) {
         if now >= self.closes {
-            self.closes = now.saturating_add(self.limit.window);
+            self.closes = opening(now, self.limit.window).saturating_add(self.limit.window);
             self.used = 0;
         }
         self.used += cost;

@@ -1,0 +1,276 @@
+//! The command line of `paceline batch`.
+
+use super::progress::Summary;
+use super::send::Sender;
+use crate::Failure;
+use clap::Args;
+use paceline::retry::RetryConfig;
+use paceline::{Config, Limit, Limiter};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, watch};
+use url::Url;
+
+/// Requests in the window when the user names no number: enough for a thousand a minute that take
+/// four minutes each.
+const WINDOW: usize = 4_096;
+/// What is in flight at most where no limit is known.
+const UNLIMITED: usize = 64;
+
+/// Send a file of requests as fast as the limits allow, and write the answers.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Input lines:
+  {\"url\": \"https://api.example.com/items/1\", \"id\": \"one\"}
+  {\"path\": \"/v1/chat/completions\", \"body\": {...}, \"cost\": {\"tokens\": 900}}   (with --base-url)
+  {\"custom_id\": \"q1\", \"method\": \"POST\", \"url\": \"/v1/embeddings\", \"body\": {...}}
+  https://api.example.com/items/2
+
+Output lines:
+  {\"id\": \"one\", \"line\": 1, \"status\": 200, \"body\": {...}, \"attempts\": 1, \"waited\": 0.25}
+
+Without --limit or --config the limits are learned from the responses: one request goes first.
+
+Exit status: 0 when every request succeeded; 1 when some did not, or a line was no request;
+2 when nothing could be sent; 130 after Ctrl-C.")]
+pub struct BatchArgs {
+    /// The requests, one a line; - for standard input. Ids should be unique
+    file: PathBuf,
+    /// Where answers go; standard output unless given
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Skip what the output already holds, and go on behind it
+    #[arg(long)]
+    resume: bool,
+    /// Write answers in the order of the input
+    #[arg(long)]
+    ordered: bool,
+    /// Keep response headers in the output
+    #[arg(long)]
+    headers: bool,
+    /// A limit of each host, such as 60/1m or tokens=90000/1m; repeatable
+    #[arg(short, long = "limit", value_name = "[DIMENSION=]N/WINDOW")]
+    limits: Vec<Limit>,
+    /// Never exceed a --limit in any span of its window: for providers that count exact windows
+    #[arg(long)]
+    strict: bool,
+    /// Limits per endpoint, as TOML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What paths in the input are relative to
+    #[arg(long, value_name = "URL")]
+    base_url: Option<Url>,
+    /// Requests waiting and in flight at once; automatic unless given
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    concurrency: Option<u32>,
+    /// Further attempts after a 429, 503, 504 or a failed connection
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    retries: u32,
+    /// Give up on an answer after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: u64,
+    /// Send `Authorization: Bearer` with the value of this environment variable
+    #[arg(long, value_name = "VAR")]
+    bearer_env: Option<String>,
+    /// Send a header with the value of an environment variable; repeatable
+    #[arg(long, value_name = "NAME=VAR")]
+    header_env: Vec<String>,
+    /// Send the headers of this file, a `Name: value` a line
+    #[arg(long, value_name = "FILE")]
+    header_file: Option<PathBuf>,
+    /// Tell when the batch would finish and which limit binds, without sending
+    #[arg(long)]
+    dry_run: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print the summary (or the forecast) as JSON: on standard output with --output, else on
+    /// standard error
+    #[arg(long)]
+    json: bool,
+}
+
+/// The command line, read and checked.
+pub(super) struct Settings {
+    pub(super) input: PathBuf,
+    pub(super) output: Option<PathBuf>,
+    pub(super) resume: bool,
+    pub(super) ordered: bool,
+    pub(super) dry_run: bool,
+    pub(super) quiet: bool,
+    pub(super) json: bool,
+    /// Limits of every host.
+    pub(super) limits: Vec<Limit>,
+    pub(super) base_url: Option<Url>,
+    /// Requests waiting and in flight at once.
+    pub(super) window: usize,
+    config: Config,
+    unlimited: usize,
+    retries: u32,
+    timeout: Duration,
+    headers: HeaderMap,
+    keep_headers: bool,
+}
+
+impl BatchArgs {
+    /// Checks everything that can be checked before anything is sent.
+    pub(super) fn settle(self) -> Result<Settings, Failure> {
+        let headers = self.credentials()?;
+        let strict = |limit: Limit| if self.strict { limit.strict() } else { Ok(limit) };
+        let limits = self.limits.into_iter().map(strict).collect::<Result<_, _>>()?;
+        let config = self.config.as_deref().map(Config::load).transpose()?.unwrap_or_default();
+        // Each request in flight is a connection at worst, and each of those an open file.
+        let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(256);
+        let most = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(64).max(16);
+        let asked = self.concurrency.map(|n| usize::try_from(n).unwrap_or(WINDOW));
+        Ok(Settings {
+            input: self.file,
+            output: self.output,
+            resume: self.resume,
+            ordered: self.ordered,
+            dry_run: self.dry_run,
+            quiet: self.quiet,
+            json: self.json,
+            limits,
+            base_url: self.base_url,
+            window: asked.unwrap_or(WINDOW).min(most),
+            config,
+            unlimited: asked.unwrap_or(UNLIMITED),
+            retries: self.retries,
+            timeout: Duration::from_secs(self.timeout),
+            headers,
+            keep_headers: self.headers,
+        })
+    }
+
+    /// Headers from the environment and the header file. Errors name where a value should have come
+    /// from, never the value.
+    fn credentials(&self) -> Result<HeaderMap, Failure> {
+        let mut headers = HeaderMap::new();
+        if let Some(file) = &self.header_file {
+            let shown = file.display();
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| format!("cannot read {shown}: {error}"))?;
+            for (number, line) in
+                (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
+            {
+                let bad = || format!("{shown}, line {number}: expected Name: value");
+                let (name, value) = line.split_once(':').ok_or_else(bad)?;
+                headers.insert(header_name(name).ok_or_else(bad)?, secret(value).ok_or_else(bad)?);
+            }
+        }
+        for named in &self.header_env {
+            let bad = || format!("bad --header-env {named:?}: expected NAME=VAR");
+            let (name, var) = named.split_once('=').ok_or_else(bad)?;
+            headers.insert(header_name(name).ok_or_else(bad)?, from_env(var, "")?);
+        }
+        if let Some(var) = &self.bearer_env {
+            headers.insert(AUTHORIZATION, from_env(var, "Bearer ")?);
+        }
+        Ok(headers)
+    }
+}
+
+fn header_name(name: &str) -> Option<HeaderName> {
+    name.trim().parse().ok()
+}
+
+fn secret(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value.trim()).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn from_env(var: &str, prefix: &str) -> Result<HeaderValue, Failure> {
+    let value = std::env::var(var).map_err(|_| format!("environment variable {var} is not set"))?;
+    let bad = || format!("environment variable {var} holds what no header can carry");
+    Ok(secret(&format!("{prefix}{}", value.trim())).ok_or_else(bad)?)
+}
+
+impl Settings {
+    pub(super) fn sender(&self, stop: watch::Receiver<bool>) -> Result<Sender, Failure> {
+        let limiter = Limiter::builder()
+            .default_limits(self.config.default_limits.clone())
+            .learn_first(true)
+            .build();
+        for (endpoint, limits) in &self.config.scopes {
+            for limit in limits {
+                limiter.set_limit(endpoint, limit.clone())?;
+            }
+        }
+        let client = reqwest::Client::builder()
+            // Each hop takes a permit of its own.
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(self.timeout)
+            .user_agent(concat!("paceline/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        let retry = RetryConfig { max_retries: self.retries, ..RetryConfig::default() };
+        Ok(Sender {
+            client,
+            limiter,
+            retry,
+            headers: self.headers.clone(),
+            keep_headers: self.keep_headers,
+            unlimited: Semaphore::new(self.unlimited),
+            stop,
+            rejected: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+        })
+    }
+
+    /// The limits declared for a scope's key.
+    pub(super) fn declared(&self, key: &str) -> Vec<Limit> {
+        let configured = self.config.scopes.iter().filter(|(endpoint, _)| {
+            paceline::Scope::parse(endpoint).is_ok_and(|scope| scope.key() == key)
+        });
+        let mut limits: Vec<_> = configured.flat_map(|(_, limits)| limits.clone()).collect();
+        let host = paceline::Scope::from_key(key).depth() == 0;
+        if host {
+            limits.extend(self.limits.iter().cloned());
+            if limits.is_empty() {
+                limits.extend(self.config.default_limits.iter().cloned());
+            }
+        }
+        limits
+    }
+
+    /// The number of lines, once they are counted; nothing for what can be read only once.
+    pub(super) fn count_lines(&self) -> mpsc::Receiver<u64> {
+        match self.input.is_file() && !self.quiet {
+            true => super::count(&self.input),
+            false => mpsc::channel(1).1,
+        }
+    }
+
+    /// Prints the summary, and how to go on after an interruption.
+    pub(super) fn report(&self, summary: &Summary) -> Result<(), Failure> {
+        let text = match self.json {
+            true => serde_json::to_string(summary)?,
+            false => summary.table(),
+        };
+        match self.json && self.output.is_some() {
+            true => writeln!(io::stdout(), "{text}")?,
+            false if self.quiet && !self.json => {}
+            false => writeln!(io::stderr(), "{text}")?,
+        }
+        if summary.interrupted {
+            let how = match &self.output {
+                Some(path) => format!("go on with: --resume --output {}", quoted(path)),
+                None => "next time, write to --output FILE: then --resume can go on".to_owned(),
+            };
+            writeln!(io::stderr(), "paceline: stopped; {how}")?;
+        }
+        Ok(())
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    match text.contains(|c: char| c.is_whitespace() || c == '\'') {
+        true => format!("'{}'", text.replace('\'', r"'\''")),
+        false => text,
+    }
+}

@@ -1,0 +1,212 @@
+//! The life of one request: wait, send, learn, and again if need be.
+
+use super::input::{Body, Request};
+use super::output::{Record, body_of, headers_of};
+use paceline::retry::{Outcome, RetryConfig};
+use paceline::{Call, Limiter, Permit, headers};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, LOCATION};
+use reqwest::{Method, Response, StatusCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, watch};
+
+/// As many hops as browsers follow.
+const MAX_REDIRECTS: u32 = 10;
+
+/// What all requests of a batch share.
+pub(super) struct Sender {
+    pub(super) client: reqwest::Client,
+    pub(super) limiter: Limiter,
+    pub(super) retry: RetryConfig,
+    /// Credentials and other headers that every request carries.
+    pub(super) headers: HeaderMap,
+    pub(super) keep_headers: bool,
+    /// Bounds what is in flight where no limit does.
+    pub(super) unlimited: Semaphore,
+    /// Turns true when the user asks to stop.
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) rejected: AtomicU64,
+    pub(super) in_flight: AtomicU64,
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Answered(Response),
+    /// It never left.
+    Unsent(reqwest::Error),
+    /// It left, and nothing usable came back.
+    Lost(reqwest::Error),
+}
+
+impl Sender {
+    /// Sends a request until it has an answer to keep. `None` when the batch was stopped before.
+    pub(super) async fn send(self: &Arc<Self>, mut request: Request) -> Option<Record> {
+        let mut record = Record::of(&request);
+        let mut redirects = 0;
+        loop {
+            let mut permit = match self.permit(&request).await? {
+                Ok(permit) => permit,
+                Err(error) => {
+                    record.error = Some(error.to_string());
+                    return Some(record);
+                }
+            };
+            record.wait(permit.waited());
+            // Where no limit paces, a bound on what is in flight keeps us from flooding the host.
+            let governed = self.limiter.status(request.url.as_str()).ok().flatten().is_some();
+            let _slot = if governed { None } else { self.unlimited.acquire().await.ok() };
+            record.attempts += 1;
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+            let attempt = self.attempt(&request, &mut permit).await;
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            let (status, told, error) = match attempt {
+                Attempt::Answered(response) => {
+                    let status = response.status();
+                    let reading = observe(&response, &mut permit);
+                    self.rejected.fetch_add(u64::from(reading.rejected), Ordering::Relaxed);
+                    if redirects < MAX_REDIRECTS && redirect(&mut request, &response) {
+                        redirects += 1;
+                        continue;
+                    }
+                    let told = reading.rejected.then_some(Duration::ZERO).or(reading.retry_after);
+                    match self.keep(&mut record, response).await {
+                        Ok(()) => (status.as_u16(), told, None),
+                        Err(error) => (status.as_u16(), None, Some(error)),
+                    }
+                }
+                Attempt::Unsent(error) => {
+                    permit.cancel();
+                    (503, None, Some(error))
+                }
+                Attempt::Lost(error) => (0, None, Some(error)),
+            };
+            record.error = error.map(|error| describe(&error));
+            let outcome = Outcome {
+                method: request.method.as_str(),
+                status,
+                // A rejection holds the whole scope, so the wait for a new permit is the pause.
+                retry_after: told,
+                attempt: record.attempts - 1,
+            };
+            match self.retry.pause(&outcome, random()) {
+                Some(pause) => self.pause(pause).await?,
+                None => return Some(record),
+            }
+        }
+    }
+
+    /// Waits for a permit; `None` when the batch was stopped meanwhile.
+    async fn permit(&self, request: &Request) -> Option<Result<Permit, paceline::Error>> {
+        let call = Call::to(request.url.as_str()).costing(request.cost.clone());
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => None,
+            permit = self.limiter.acquire(call) => Some(permit),
+        }
+    }
+
+    async fn pause(&self, pause: Duration) -> Option<()> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => None,
+            () = tokio::time::sleep(pause) => Some(()),
+        }
+    }
+
+    async fn attempt(&self, request: &Request, permit: &mut Permit) -> Attempt {
+        let mut headers = if request.foreign { HeaderMap::new() } else { self.headers.clone() };
+        for (name, value) in &request.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        let mut builder = self.client.request(request.method.clone(), request.url.clone());
+        match &request.body {
+            Some(Body::Json(raw)) => {
+                if !headers.contains_key(CONTENT_TYPE) {
+                    builder = builder.header(CONTENT_TYPE, "application/json");
+                }
+                builder = builder.body(raw.get().to_owned());
+            }
+            Some(Body::Text(text)) => builder = builder.body(text.clone()),
+            None => {}
+        }
+        match builder.headers(headers).send().await {
+            Ok(response) => Attempt::Answered(response),
+            Err(error) if error.is_connect() || error.is_builder() => Attempt::Unsent(error),
+            Err(error) => {
+                permit.sent();
+                Attempt::Lost(error)
+            }
+        }
+    }
+
+    /// Takes the answer into the record.
+    async fn keep(&self, record: &mut Record, response: Response) -> Result<(), reqwest::Error> {
+        record.status = Some(response.status().as_u16());
+        record.headers = self.keep_headers.then(|| headers_of(response.headers()));
+        record.body = body_of(&response.bytes().await?);
+        Ok(())
+    }
+}
+
+/// Teaches the limiter what the response says of limits.
+fn observe(response: &Response, permit: &mut Permit) -> paceline::Reading {
+    let pairs = response
+        .headers()
+        .iter()
+        .filter_map(|(name, value)| value.to_str().ok().map(|value| (name.as_str(), value)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let reading = headers::detect(response.status().as_u16(), pairs, now);
+    // The memory store is always there.
+    drop(permit.observe(&reading));
+    reading
+}
+
+/// Turns the request into the next hop, as RFC 9110 §15.4 has it; false where there is none.
+fn redirect(request: &mut Request, response: &Response) -> bool {
+    let target = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+    let next = target.and_then(|target| request.url.join(target).ok());
+    let Some(next) = next.filter(|next| matches!(next.scheme(), "http" | "https")) else {
+        return false;
+    };
+    match response.status() {
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
+            if request.method != Method::HEAD {
+                request.method = Method::GET;
+            }
+            request.body = None;
+        }
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {}
+        _ => return false,
+    }
+    if next.origin() != request.url.origin() {
+        for secret in [AUTHORIZATION, COOKIE, HeaderName::from_static("x-api-key")] {
+            request.headers.remove(secret);
+        }
+        request.foreign = true;
+    }
+    request.url = next;
+    true
+}
+
+/// The error and what caused it, without the URL, which may hold a secret.
+fn describe(error: &reqwest::Error) -> String {
+    let mut text = match () {
+        () if error.is_timeout() => "timed out".to_owned(),
+        () if error.is_connect() => "cannot connect".to_owned(),
+        () => "no usable answer".to_owned(),
+    };
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// A number from 0 to 1 for the jitter: it spreads retries, and need not be a good one.
+fn random() -> f64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
+    f64::from(nanos % 1_000_003) / 1_000_003.0
+}
