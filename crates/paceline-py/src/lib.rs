@@ -1,1 +1,31 @@
-//! Placeholder.
+//! The engine for Python: conversions and one map of errors, no policy.
+//!
+//! Nothing here sleeps. Where a call has to wait, Python does it, by its own means and so that
+//! signals and cancellation work as everywhere else in Python.
+#![allow(missing_docs)] // Documented in `_native.pyi`, which is checked against this module.
+
+mod bell;
+mod convert;
+mod limiter;
+mod permit;
+mod retry;
+
+use pyo3::prelude::*;
+
+/// Runs the `paceline` command with these arguments, the program's name first.
+#[pyfunction]
+fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
+    py.detach(|| paceline_cli::run(argv))
+}
+
+#[pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use super::limiter::{Acquisition, AsyncLimiter, Limiter, Ready, SyncLimiter, VirtualClock};
+    #[pymodule_export]
+    use super::main;
+    #[pymodule_export]
+    use super::permit::{Permit, Waiter};
+    #[pymodule_export]
+    use super::retry::RetryPolicy;
+}

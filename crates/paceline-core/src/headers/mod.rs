@@ -82,7 +82,7 @@ pub fn detect<'a>(
     let mut date = None;
     let mut fields = Vec::new();
     for (name, value) in headers {
-        if is_relevant(name) {
+        if speaks_of_limits(name) {
             fields.push((name, value.trim()));
         } else if name.eq_ignore_ascii_case("date") {
             date = Some(value);
@@ -108,8 +108,13 @@ pub fn detect<'a>(
     Reading { signals, retry_after, rejected }
 }
 
-/// Whether a header may speak of limits: cheap, because most do not.
-fn is_relevant(name: &str) -> bool {
+/// Whether [`detect`] looks at a header's value. Cheap, because at most it does not.
+#[must_use]
+pub fn is_relevant(name: &str) -> bool {
+    name.eq_ignore_ascii_case("date") || speaks_of_limits(name)
+}
+
+fn speaks_of_limits(name: &str) -> bool {
     matches!(name.as_bytes().first(), Some(b'x' | b'X' | b'r' | b'R' | b'a' | b'A'))
         && (begins(name, "retry-after")
             || FAMILIES.iter().any(|family| begins(name, family.prefix)))

@@ -1,0 +1,123 @@
+//! Python's values to ours, and our errors to Python's.
+
+use paceline::{Amount, Cost, Dimension, Error, Limit, Refused, Window};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+use std::time::Duration;
+
+/// The one map of errors.
+pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
+    static UNAVAILABLE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    match error {
+        Error::Refused(refused) => raise_refused(py, &refused),
+        Error::Invalid(error) => invalid(error),
+        other => match UNAVAILABLE.import(py, "paceline.errors", "StorageUnavailable") {
+            Ok(class) => PyErr::from_type(class.clone(), other.to_string()),
+            Err(error) => error,
+        },
+    }
+}
+
+fn raise_refused(py: Python<'_>, refused: &Refused) -> PyErr {
+    static EXCEEDED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let made = EXCEEDED.import(py, "paceline.errors", "RateLimitExceeded").and_then(|class| {
+        let dimension = refused.dimension();
+        let seconds = refused.retry_after.as_secs_f64();
+        class.call1((refused.to_string(), &refused.scope, dimension.as_str(), seconds))
+    });
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A mistake in what the caller said.
+pub(crate) fn invalid(error: paceline_core::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// A cost: one request, and what the mapping says beside it.
+pub(crate) fn cost(given: Option<&Bound<'_, PyDict>>) -> PyResult<Cost> {
+    let mut cost = Cost::ONE;
+    for (name, amount) in given.into_iter().flat_map(|given| given.iter()) {
+        let name: &str = &name.extract::<String>()?;
+        cost.set(Dimension::new(name).map_err(invalid)?, amount_of(&amount)?);
+    }
+    Ok(cost)
+}
+
+/// An amount of something.
+pub(crate) fn amount_of(given: &Bound<'_, PyAny>) -> PyResult<Amount> {
+    let number: f64 = given.extract().map_err(|_| {
+        let kind = given.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("a cost is a number, not {kind}"))
+    })?;
+    Amount::from_f64(number).map_err(invalid)
+}
+
+/// A span of seconds; `None` for none.
+pub(crate) fn seconds(given: Option<f64>, what: &str) -> PyResult<Option<Duration>> {
+    let Some(seconds) = given else { return Ok(None) };
+    // Whoever means "for ever" by infinity gets it.
+    if seconds == f64::INFINITY {
+        return Ok(None);
+    }
+    let bad = || format!("bad {what} {seconds}: expected seconds, zero or more");
+    Duration::try_from_secs_f64(seconds).map(Some).map_err(|_| PyValueError::new_err(bad()))
+}
+
+/// A limit from the arguments of `set_limit`.
+pub(crate) fn limit(
+    units: &Bound<'_, PyAny>,
+    window: &str,
+    dimension: &str,
+    burst: Option<&Bound<'_, PyAny>>,
+    strict: bool,
+) -> PyResult<Limit> {
+    let window = Window::parse(window).map_err(invalid)?;
+    let mut limit = Limit::new(dimension, whole("limit", units)?, window).map_err(invalid)?;
+    if let Some(burst) = burst {
+        if strict {
+            return Err(invalid(paceline_core::Error::StrictBurst));
+        }
+        limit = limit.with_burst(whole("burst", burst)?).map_err(invalid)?;
+    }
+    if strict { limit.strict().map_err(invalid) } else { Ok(limit) }
+}
+
+/// A whole number of at least one.
+fn whole(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let number: i128 = given.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyTypeError>(given.py()) {
+            return PyTypeError::new_err(format!("{what} must be a whole number, not {given}"));
+        }
+        PyValueError::new_err(format!("{what} {given} is too large"))
+    })?;
+    u64::try_from(number)
+        .ok()
+        .filter(|units| (1..=Limit::MOST).contains(units))
+        .ok_or_else(|| PyValueError::new_err(format!("{what} must be 1 to 10^12, not {number}")))
+}
+
+/// The limits that `default_limits` names.
+pub(crate) fn default_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Limit>> {
+    const KEYS: [(&str, &str, &str); 5] = [
+        ("requests_per_second", "requests", "1s"),
+        ("requests_per_minute", "requests", "1m"),
+        ("requests_per_hour", "requests", "1h"),
+        ("requests_per_day", "requests", "1d"),
+        ("tokens_per_minute", "tokens", "1m"),
+    ];
+    let mut limits = Vec::new();
+    for (key, units) in given.into_iter().flat_map(|given| given.iter()) {
+        let key: String = key.extract()?;
+        let Some((_, dimension, window)) = KEYS.iter().find(|(name, ..)| *name == key) else {
+            let known = KEYS.map(|(name, ..)| name).join(", ");
+            let message = format!("unknown key {key:?} in default_limits; known: {known}");
+            return Err(PyValueError::new_err(message));
+        };
+        if !units.is_none() {
+            limits.push(limit(&units, window, dimension, None, false)?);
+        }
+    }
+    Ok(limits)
+}

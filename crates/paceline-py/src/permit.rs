@@ -1,0 +1,140 @@
+//! Permits and places in line.
+
+use crate::convert::{amount_of, raise};
+use paceline::{Amount, Cost, Dimension, Step, headers};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[pyclass(module = "paceline._native")]
+pub(crate) struct Permit(Option<paceline::Permit>);
+
+impl Permit {
+    /// Only the caller knows whether the request left, so in Python the cost stands unless it is
+    /// cancelled.
+    pub(crate) fn new(mut permit: paceline::Permit) -> Self {
+        permit.sent();
+        Self(Some(permit))
+    }
+
+    fn held(&mut self) -> PyResult<&mut paceline::Permit> {
+        self.0.as_mut().ok_or_else(|| PyRuntimeError::new_err("the permit was cancelled"))
+    }
+}
+
+#[pymethods]
+impl Permit {
+    #[pyo3(signature = (**actual))]
+    fn settle(&mut self, py: Python<'_>, actual: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        let permit = self.held()?;
+        let mut spent: Cost = permit.cost().clone();
+        for (name, amount) in actual.into_iter().flat_map(|actual| actual.iter()) {
+            let dimension = Dimension::new(&name.extract::<String>()?);
+            spent.set(dimension.map_err(crate::convert::invalid)?, amount_of(&amount)?);
+        }
+        permit.settle_to(&spent).map_err(|error| raise(py, error))
+    }
+
+    fn cancel(&mut self) {
+        if let Some(permit) = self.0.take() {
+            permit.cancel();
+        }
+    }
+
+    fn observe(
+        &mut self,
+        py: Python<'_>,
+        status: u16,
+        fields: &Bound<'_, PyAny>,
+    ) -> PyResult<(bool, Option<f64>)> {
+        // Few responses say anything of limits, so values are looked at only where names do.
+        let mut said = Vec::new();
+        for pair in fields.call_method0("items")?.try_iter()? {
+            let pair = pair?.cast_into::<PyTuple>()?;
+            let name = pair.get_item(0)?.cast_into::<PyString>()?;
+            if headers::is_relevant(name.to_str()?) {
+                said.push((name, pair.get_item(1)?.cast_into::<PyString>()?));
+            }
+        }
+        let pairs = said
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_str().ok()?, value.to_str().ok()?)));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let reading = headers::detect(status, pairs, now);
+        self.held()?.observe(&reading).map_err(|error| raise(py, error))?;
+        Ok((reading.rejected, reading.retry_after.map(|wait| wait.as_secs_f64())))
+    }
+
+    #[getter]
+    fn waited(&mut self) -> PyResult<f64> {
+        Ok(self.held()?.waited().as_secs_f64())
+    }
+
+    #[getter]
+    fn scope(&mut self) -> PyResult<String> {
+        Ok(self.held()?.scope())
+    }
+
+    #[getter]
+    fn cost<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let cost = PyDict::new(py);
+        for (dimension, amount) in self.held()?.cost().iter() {
+            cost.set_item(dimension.as_str(), amount.millionths() as f64 / Amount::UNIT as f64)?;
+        }
+        Ok(cost)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &mut self,
+        _kind: Option<&Bound<'_, PyType>>,
+        _error: Option<&Bound<'_, PyAny>>,
+        _trace: Option<&Bound<'_, PyAny>>,
+    ) {
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.0 {
+            Some(permit) => format!("<Permit {}: {}>", permit.scope(), permit.cost()),
+            None => "<Permit cancelled>".to_owned(),
+        }
+    }
+}
+
+/// A place in line, for a driver that can wait.
+#[pyclass(module = "paceline._native")]
+pub(crate) struct Waiter(Option<paceline::Waiter>);
+
+impl Waiter {
+    pub(crate) fn new(waiter: paceline::Waiter) -> Self {
+        Self(Some(waiter))
+    }
+}
+
+#[pymethods]
+impl Waiter {
+    /// A permit when its turn came; the seconds to sleep as the head of the line; else `None`.
+    fn poll<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(waiter) = &mut self.0 else {
+            return Err(PyRuntimeError::new_err("left the line"));
+        };
+        match waiter.poll() {
+            Step::Done(outcome) => {
+                self.0 = None;
+                let permit = outcome.map_err(|error| raise(py, error))?;
+                Ok(Some(Bound::new(py, Permit::new(permit))?.into_any()))
+            }
+            Step::Sleep(after) => Ok(Some(after.as_secs_f64().into_pyobject(py)?.into_any())),
+            Step::Park => Ok(None),
+        }
+    }
+
+    /// Leaves the line, and gives back what was granted meanwhile.
+    fn close(&mut self) {
+        self.0 = None;
+    }
+}

@@ -1,0 +1,28 @@
+"""Paces outgoing API calls so that the provider never has a reason to answer 429.
+
+    >>> from paceline import RateLimiter
+    >>> limiter = RateLimiter()
+    >>> limiter.set_limit("api.example.com", limit=60, window="1m")
+    >>> with limiter.acquire("api.example.com", cost={"tokens": 1500}) as permit:
+    ...     permit.settle(tokens=842)  # any work, not only HTTP
+    >>> limiter.get_status("api.example.com").remaining
+    59
+"""
+
+from paceline._native import Permit
+from paceline.errors import RateLimitExceeded, StorageUnavailable
+from paceline.limiter import AsyncRateLimiter, RateLimiter
+from paceline.retry import RetryConfig, RetryStrategy
+from paceline.status import DimensionStatus, RateLimitStatus
+
+__all__ = [
+    "AsyncRateLimiter",
+    "DimensionStatus",
+    "Permit",
+    "RateLimitExceeded",
+    "RateLimitStatus",
+    "RateLimiter",
+    "RetryConfig",
+    "RetryStrategy",
+    "StorageUnavailable",
+]

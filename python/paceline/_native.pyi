@@ -1,0 +1,221 @@
+"""The engine: what `paceline` is built on.
+
+Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which add what only Python
+needs. Spans are seconds.
+"""
+
+from collections.abc import Generator
+from typing import Any, final
+
+from typing_extensions import Self
+
+from paceline._drive import Alarm  # noqa: F401 - what `Acquisition` rings
+
+__all__ = [
+    "Acquisition",
+    "AsyncLimiter",
+    "Limiter",
+    "Permit",
+    "Ready",
+    "RetryPolicy",
+    "SyncLimiter",
+    "VirtualClock",
+    "Waiter",
+    "main",
+]
+
+def main(argv: list[str]) -> int:
+    """Run the command line, the program's name first, and give its exit status."""
+
+class Limiter:
+    """What both kinds of limiter share."""
+
+    def __new__(
+        cls,
+        *,
+        default_limits: dict[str, int | None] | None = None,
+        raise_on_limit: bool = False,
+        retry: RetryPolicy | None = None,
+        max_wait: float | None = None,
+        clock: VirtualClock | None = None,
+    ) -> Self: ...
+    def try_acquire(self, endpoint: str, cost: dict[str, float] | None = None) -> Permit | None:
+        """Give a permit if there is room at once and nobody waits for it; else ``None``.
+
+        Raises ``ValueError`` for an endpoint, dimension or amount that is none.
+        """
+
+    def wait_time(self, endpoint: str, cost: dict[str, float] | None = None) -> float:
+        """Give the seconds that a call would have to wait, without taking anything."""
+
+    def set_limit(
+        self,
+        endpoint: str,
+        *,
+        limit: int,
+        window: str = "1m",
+        dimension: str = "requests",
+        burst: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Declare a limit for an endpoint and everything below it.
+
+        The same dimension and window replaces a limit and keeps what was used of it; another
+        window adds a second limit, and both must pay. ``window`` is ``"30s"``, ``"15m"``, ``"1h"``,
+        ``"1d"``; ``burst`` is how many units a full bucket holds, ``limit`` unless given;
+        ``strict`` never lets more than ``limit`` pass in any span of one window.
+
+        Raises ``ValueError`` for a limit below 1, a bad window, or ``strict`` with ``burst``, and
+        ``TypeError`` for a limit that is no whole number.
+        """
+
+    def status(
+        self, endpoint: str
+    ) -> tuple[str, float, list[tuple[str, float, str, int, int, float, str]]] | None:
+        """Give the governing scope, the seconds of its hold, and each limit with its level."""
+
+    def list_endpoints(self) -> list[str]:
+        """Give every scope about which something is known, sorted."""
+
+    def clear(self, endpoint: str | None = None) -> int:
+        """Forget an endpoint and everything below it, or everything; tell how many there were."""
+
+    @property
+    def waiting(self) -> int:
+        """How many callers of this process wait."""
+
+    @property
+    def raise_on_limit(self) -> bool:
+        """Whether it raises instead of waiting."""
+
+    def pass_virtual_time(self, seconds: float) -> bool:
+        """Move a virtual clock; ``False`` on a real one."""
+
+class SyncLimiter(Limiter):
+    """Waits on threads."""
+
+    def acquire(
+        self,
+        endpoint: str,
+        cost: dict[str, float] | None = None,
+        *,
+        max_wait: float | None = None,
+    ) -> Permit:
+        """Wait until a call may be made, and give its permit, which is a context manager.
+
+        ``cost`` is what it spends beside one request. ``max_wait`` overrides the limiter's.
+
+        Raises :class:`paceline.RateLimitExceeded` at once when it would wait longer, and
+        ``ValueError`` for an endpoint, dimension or amount that is none.
+        """
+
+class AsyncLimiter(Limiter):
+    """Waits in event loops."""
+
+    def acquire(
+        self,
+        endpoint: str,
+        cost: dict[str, float] | None = None,
+        *,
+        max_wait: float | None = None,
+    ) -> Acquisition:
+        """Like :meth:`SyncLimiter.acquire`, to be awaited or entered with ``async with``."""
+
+@final
+class Acquisition:
+    """A permit to be awaited."""
+
+    def __await__(self) -> Generator[Any, None, Permit]: ...
+    def __aenter__(self) -> Acquisition: ...
+    def __aexit__(self, _kind: object, _error: object, _trace: object) -> Ready: ...
+
+@final
+class Ready:
+    """An awaitable that is done."""
+
+    def __await__(self) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+
+@final
+class Permit:
+    """The right to make one call. Its cost stands unless it is cancelled."""
+
+    def settle(self, **actual: float) -> None:
+        """Correct the estimate to what was spent, more or less; other dimensions stand."""
+
+    def cancel(self) -> None:
+        """Give everything back: the call was never made."""
+
+    def observe(self, status: int, fields: Any) -> tuple[bool, float | None]:
+        """Learn from a response's status and headers.
+
+        ``fields`` has ``items()`` of names and values. Tells whether it was a rejection, and for
+        how many seconds.
+        """
+
+    @property
+    def waited(self) -> float:
+        """Seconds waited for it."""
+
+    @property
+    def scope(self) -> str:
+        """The scope that was charged, such as ``https://api.example.com``."""
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """What it counts for."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, _kind: object, _error: object, _trace: object) -> None: ...
+
+@final
+class Waiter:
+    """A place in line, for a driver that can wait."""
+
+    def poll(self) -> Permit | float | None:
+        """Give the permit, the seconds to sleep as the head of the line, or ``None``."""
+
+    def close(self) -> None:
+        """Leave the line, and give back what was granted meanwhile."""
+
+@final
+class RetryPolicy:
+    """The engine's form of :class:`paceline.RetryConfig`."""
+
+    def __new__(
+        cls,
+        *,
+        max_retries: int,
+        strategy: str,
+        base_delay: float,
+        max_delay: float,
+        backoff_factor: float,
+        retry_on_status: list[int],
+        jitter: float,
+        replay: str,
+    ) -> Self: ...
+    def pause(
+        self,
+        method: str,
+        status: int,
+        retry_after: float | None,
+        attempt: int,
+        random: float,
+    ) -> float | None:
+        """Give the seconds before the next attempt; ``None`` to hand the answer back."""
+
+    def retries(self, status: int) -> bool:
+        """Whether a status is worth another attempt."""
+
+@final
+class VirtualClock:
+    """Time that moves when told to."""
+
+    def __new__(cls) -> Self: ...
+    def advance(self, seconds: float) -> None:
+        """Move the present forward."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the clock was made."""

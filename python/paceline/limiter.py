@@ -1,0 +1,166 @@
+"""The limiters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from paceline import _native, status
+from paceline.retry import RetryConfig
+
+if TYPE_CHECKING:
+    import requests
+    from typing_extensions import Self
+
+    from paceline.status import RateLimitStatus
+
+
+def _settings(
+    storage: str,
+    retry: RetryConfig | None,
+    default_limits: dict[str, int | None] | None,
+    raise_on_limit: bool,
+    max_wait: float | None,
+    clock: _native.VirtualClock | None,
+) -> dict[str, Any]:
+    """Give the engine's settings for the user's."""
+    if storage != "memory":
+        message = f'bad storage {storage!r}: expected "memory"'
+        raise ValueError(message)
+    return {
+        "default_limits": default_limits,
+        "raise_on_limit": raise_on_limit,
+        "retry": (retry or RetryConfig()).policy,
+        "max_wait": max_wait,
+        "clock": clock,
+    }
+
+
+class RateLimiter(_native.SyncLimiter):
+    """Paces calls from threads.
+
+    A limit is declared with :meth:`set_limit`, given to every host with ``default_limits``, or read
+    from responses. Calls wait for their turn, first come, first served.
+
+    Args:
+        storage: where limits and levels live; ``"memory"``.
+        default_limits: limits of every host that has none of its own, until a response says
+            otherwise: ``requests_per_second``, ``requests_per_minute``, ``requests_per_hour``,
+            ``requests_per_day``, ``tokens_per_minute``. All that are given apply.
+        raise_on_limit: never wait; raise :class:`~paceline.RateLimitExceeded` instead, also for an
+            answer that would be retried.
+        retry: what to retry and how.
+        max_wait: seconds that one call may wait in all, retries included. If it would be longer,
+            :class:`~paceline.RateLimitExceeded` comes at once.
+        clock: a clock that moves when told to, for tests.
+
+    Raises:
+        ValueError: for a setting that makes no sense; the message says what was expected.
+        TypeError: for a limit that is no number.
+
+    """
+
+    def __new__(  # noqa: D102 - documented by the class
+        cls,
+        storage: str = "memory",
+        *,
+        default_limits: dict[str, int | None] | None = None,
+        raise_on_limit: bool = False,
+        retry: RetryConfig | None = None,
+        max_wait: float | None = None,
+        clock: _native.VirtualClock | None = None,
+    ) -> Self:
+        settings = _settings(storage, retry, default_limits, raise_on_limit, max_wait, clock)
+        return super().__new__(cls, **settings)
+
+    def __init__(
+        self,
+        storage: str = "memory",  # noqa: ARG002 - __new__ has used it
+        *,
+        default_limits: dict[str, int | None] | None = None,  # noqa: ARG002
+        raise_on_limit: bool = False,  # noqa: ARG002
+        retry: RetryConfig | None = None,
+        max_wait: float | None = None,
+        clock: _native.VirtualClock | None = None,  # noqa: ARG002
+    ) -> None:
+        """Keep what only Python needs."""
+        super().__init__()
+        self.retry = retry or RetryConfig()
+        self.max_wait = max_wait
+        self._session: requests.Session | None = None
+
+    def request(
+        self, method: str, url: str, *, cost: dict[str, float] | None = None, **kwargs: Any
+    ) -> requests.Response:
+        """Send a request when the limits allow, and learn from the answer.
+
+        Args:
+            method: the HTTP method.
+            url: where to; the narrowest scope with a limit governs.
+            cost: what it spends beside one request, such as ``{"tokens": 1500}``.
+            **kwargs: whatever :meth:`requests.Session.request` takes.
+
+        Returns:
+            the response as ``requests`` gives it; the last one, when retries did not help.
+
+        Raises:
+            RateLimitExceeded: when it would wait longer than ``max_wait``, or with
+                ``raise_on_limit``.
+
+        """
+        from paceline.requests import spending  # noqa: PLC0415 - imports requests only if used
+
+        if self._session is None:
+            import requests  # noqa: PLC0415
+
+            self._session = self.wrap_session(requests.Session())
+        if cost is None:
+            return self._session.request(method, url, **kwargs)
+        with spending(cost):
+            return self._session.request(method, url, **kwargs)
+
+    def wrap_session(self, session: requests.Session) -> requests.Session:
+        """Pace everything that a session sends, redirects included, and give the session back.
+
+        What is mounted on it stays in use beneath.
+        """
+        from paceline.requests import RateLimitAdapter  # noqa: PLC0415
+
+        for prefix, adapter in list(session.adapters.items()):
+            if not isinstance(adapter, RateLimitAdapter):
+                session.mount(prefix, RateLimitAdapter(self, adapter))
+        return session
+
+    def get_status(self, endpoint: str) -> RateLimitStatus | None:
+        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
+        return status.read(self, endpoint)
+
+
+class AsyncRateLimiter(_native.AsyncLimiter):
+    """Paces calls from event loops; several at once, if need be.
+
+    It works with and without ``async with``, and takes the settings of :class:`RateLimiter`.
+    """
+
+    def __new__(  # noqa: D102 - documented by the class
+        cls,
+        storage: str = "memory",
+        *,
+        default_limits: dict[str, int | None] | None = None,
+        raise_on_limit: bool = False,
+        retry: RetryConfig | None = None,
+        max_wait: float | None = None,
+        clock: _native.VirtualClock | None = None,
+    ) -> Self:
+        settings = _settings(storage, retry, default_limits, raise_on_limit, max_wait, clock)
+        return super().__new__(cls, **settings)
+
+    def get_status(self, endpoint: str) -> RateLimitStatus | None:
+        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
+        return status.read(self, endpoint)
+
+    async def __aenter__(self) -> Self:
+        """Give the limiter itself."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Keep nothing open."""

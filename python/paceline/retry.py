@@ -1,0 +1,62 @@
+"""When to send again, and after how long."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paceline._native import RetryPolicy
+
+
+class RetryStrategy(enum.Enum):
+    """How waits grow from attempt to attempt."""
+
+    #: ``base_delay * backoff_factor ** attempt``
+    EXPONENTIAL = "exponential"
+    #: ``base_delay * (attempt + 1)``
+    LINEAR = "linear"
+    #: ``base_delay`` each time
+    FIXED = "fixed"
+    #: no waits of our own, only those that the server asks for
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class RetryConfig:
+    """What to retry and how long to wait; delays are in seconds.
+
+    What the server asks for with ``Retry-After`` wins over ``strategy``, up to ``max_delay``.
+
+    Raises ``ValueError`` for numbers that make no sense together.
+    """
+
+    #: further attempts after the first
+    max_retries: int = 3
+    strategy: RetryStrategy = RetryStrategy.EXPONENTIAL
+    #: the first wait
+    base_delay: float = 1.0
+    #: the longest wait, also when the server asks for more
+    max_delay: float = 60.0
+    backoff_factor: float = 2.0
+    retry_on_status: tuple[int, ...] = (429, 503, 504)
+    #: the share of a wait that is left to chance
+    jitter: float = 0.1
+    #: ``"safe"`` sends a method that is not idempotent again only after a 429
+    replay: Literal["all", "safe"] = "all"
+    #: the same for the engine
+    policy: RetryPolicy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check everything at once, where the mistake is made."""
+        policy = RetryPolicy(
+            max_retries=self.max_retries,
+            strategy=RetryStrategy(self.strategy).value,
+            base_delay=self.base_delay,
+            max_delay=self.max_delay,
+            backoff_factor=self.backoff_factor,
+            retry_on_status=list(self.retry_on_status),
+            jitter=self.jitter,
+            replay=self.replay,
+        )
+        object.__setattr__(self, "policy", policy)

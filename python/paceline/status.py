@@ -1,0 +1,85 @@
+"""What a scope looks like at the moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline._native import Limiter
+
+
+@dataclass(frozen=True)
+class DimensionStatus:
+    """One limit and its level."""
+
+    #: units per window
+    limit: int
+    #: whole units that would be granted now; 0 in debt
+    remaining: int
+    #: when it is full again; for a window that the server counts, its reset
+    reset_time: datetime
+    #: seconds until then
+    reset_in: float
+    window: timedelta
+    #: ``configured``, ``confirmed``, ``estimated`` or ``registry``
+    confidence: str
+
+    @property
+    def utilization(self) -> float:
+        """The share of the limit in use, 0 to 1."""
+        return min(1.0, max(0.0, 1.0 - self.remaining / self.limit))
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether not even one unit would be granted now."""
+        return self.remaining == 0
+
+
+@dataclass(frozen=True)
+class RateLimitStatus(DimensionStatus):
+    """A scope: the limit of its requests (or its first one), and all others."""
+
+    #: the scope that governs, such as ``https://api.example.com``
+    endpoint: str
+    #: seconds for which the server has told everybody to stay away; ``None`` when it has not
+    hold: float | None
+    #: every limit by the name of what it meters; a second limit on the same thing is called
+    #: ``name/window``
+    dimensions: dict[str, DimensionStatus]
+
+
+def read(limiter: Limiter, endpoint: str) -> RateLimitStatus | None:
+    """Read the state of the scope that governs an endpoint; ``None`` where nothing is known."""
+    found = limiter.status(endpoint)
+    if found is None:
+        return None
+    scope, hold, levels = found
+    now = datetime.now(timezone.utc)
+    dimensions: dict[str, DimensionStatus] = {}
+    for name, window, text, limit, remaining, reset_in, confidence in levels:
+        dimensions[f"{name}/{text}" if name in dimensions else name] = DimensionStatus(
+            limit=limit,
+            remaining=remaining,
+            reset_time=now + timedelta(seconds=reset_in),
+            reset_in=reset_in,
+            window=timedelta(seconds=window),
+            confidence=confidence,
+        )
+    if not dimensions:
+        # Only a hold is known.
+        held = DimensionStatus(1, 0, now + timedelta(seconds=hold), hold, timedelta(), "estimated")
+        dimensions["requests"] = held
+    first = dimensions.get("requests") or next(iter(dimensions.values()))
+    return RateLimitStatus(
+        limit=first.limit,
+        remaining=first.remaining,
+        reset_time=first.reset_time,
+        reset_in=first.reset_in,
+        window=first.window,
+        confidence=first.confidence,
+        endpoint=scope,
+        hold=hold or None,
+        dimensions=dimensions,
+    )
