@@ -172,16 +172,20 @@ impl Cost {
     }
 
     /// Adds what another cost spends. A tally wraps around; only differences of tallies count.
+    #[inline]
     pub(crate) fn add(&mut self, other: &Self) {
-        for (dimension, amount) in other.iter() {
-            self.set(dimension.clone(), self.of(dimension).wrapping_plus(amount));
+        self.requests = self.requests.wrapping_plus(other.requests);
+        for (dimension, amount) in &other.others {
+            self.set(dimension.clone(), self.of(dimension).wrapping_plus(*amount));
         }
     }
 
     /// Takes away what another cost spends; never below nothing.
+    #[inline]
     pub(crate) fn remove(&mut self, other: &Self) {
-        for (dimension, amount) in other.iter() {
-            self.set(dimension.clone(), self.of(dimension).minus(amount));
+        self.requests = self.requests.minus(other.requests);
+        for (dimension, amount) in &other.others {
+            self.set(dimension.clone(), self.of(dimension).minus(*amount));
         }
     }
 

@@ -115,16 +115,22 @@ impl fmt::Display for Scope<'_> {
 fn plain(input: &str) -> Option<Scope<'_>> {
     let text = input.strip_prefix("https://").unwrap_or(input);
     let bytes = text.as_bytes();
-    let host = bytes
-        .iter()
-        .position(|b| !(b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.')))
-        .unwrap_or(bytes.len());
-    // A last label with digits may be an IP address in disguise, and "xn--" wants checking.
-    let label = text[..host].rsplit('.').next()?;
-    if !label.starts_with(|c: char| c.is_ascii_lowercase()) || text.contains("xn--") {
-        return None;
+    // The host: where it ends, and the first byte of its last label.
+    let (mut host, mut label, mut before) = (0, b'.', b'.');
+    while let Some(&b) = bytes.get(host) {
+        match b {
+            b'a'..=b'z' | b'0'..=b'9' if before == b'.' => label = b,
+            b'a'..=b'z' | b'0'..=b'9' => {}
+            // An empty label is none, and two dashes may hide an encoded name: both want checking.
+            b'.' | b'-' if before == b || before == b'.' => return None,
+            b'.' | b'-' => {}
+            _ => break,
+        }
+        before = b;
+        host += 1;
     }
-    if text.starts_with('.') || text[..host].contains("..") || host > 253 {
+    // A last label with digits may be an IP address in disguise.
+    if !label.is_ascii_lowercase() || before == b'.' || host > 253 {
         return None;
     }
     let mut end = host;

@@ -11,4 +11,4 @@ mod store;
 pub use clock::Clock;
 pub use key::Key;
 pub use memory::{Cell, Memory};
-pub use store::{Admission, Grant, Snapshot, Store, StoreError};
+pub use store::{Admission, Grant, Place, Snapshot, Store, StoreError};

@@ -5,7 +5,7 @@
 //! scope becomes a full [`Cell`] when it has limits of its own, when a permit is out, or when a
 //! response taught something. Whatever is idle and full is dropped: it equals no bucket (rule 31).
 
-use crate::{Admission, Clock, Grant, Key, Snapshot, Store, StoreError};
+use crate::{Admission, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use paceline_core::gcra::{self, Rate};
@@ -156,12 +156,15 @@ impl Memory {
         &self.shards[at].0
     }
 
-    /// The candidates that can be in the table.
+    /// The candidates that can be in the table, the narrowest first.
+    #[inline]
     fn candidates<'s>(&self, scope: &'s Scope<'_>) -> impl Iterator<Item = &'s str> {
         let deepest = self.deepest.load(Ordering::Relaxed);
-        let skipped = if deepest == 0 { usize::MAX } else { scope.depth().saturating_sub(deepest) };
-        let narrow = scope.candidates().skip(skipped).take_while(|key| *key != scope.host());
-        narrow.chain(std::iter::once(scope.host()))
+        let paths = (deepest > 0).then(|| {
+            let skipped = scope.depth().saturating_sub(deepest);
+            scope.candidates().skip(skipped).take_while(|key| *key != scope.host())
+        });
+        paths.into_iter().flatten().chain(std::iter::once(scope.host()))
     }
 
     /// Runs `step` on the state of the scope that governs `scope`: the narrowest with a limit, else
@@ -246,10 +249,23 @@ impl Memory {
     }
 
     /// Runs `step` on the state that a grant was charged to, if that is still known.
-    fn granted(&self, grant: &Grant, step: impl FnOnce(&mut ScopeState, Tick)) {
-        if let Some(cell) = self.known(grant.key.as_str()) {
-            step(&mut cell.inner.lock().state, self.clock.now());
-        }
+    #[inline]
+    fn granted<R>(
+        &self,
+        grant: &Grant,
+        step: impl FnOnce(&mut ScopeState, Tick) -> R,
+    ) -> Option<R> {
+        let known;
+        let cell = match &grant.place {
+            Place::Cell(cell) => cell,
+            Place::Key(key) => {
+                known = self.known(key.as_str())?;
+                &known
+            }
+        };
+        let now = self.clock.now();
+        let mut inner = cell.inner.lock();
+        (!inner.dropped).then(|| step(&mut inner.state, now))
     }
 
     /// Decides in a lean slot, if that is what governs `scope`.
@@ -388,12 +404,14 @@ impl Store for Memory {
     #[inline]
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
         let governed = self.govern(scope, |cell, state, now| match state.admit(cost, now) {
-            Ok(receipt) => Admission::Granted(Grant { key: cell.key.clone(), receipt }),
+            Ok(receipt) => {
+                Admission::Granted(Grant { place: Place::Cell(Arc::clone(cell)), receipt })
+            }
             Err(wait) => Admission::Wait(cell.key.clone(), wait),
         });
         Ok(governed.unwrap_or_else(|| {
             let receipt = Receipt::new(cost.clone(), self.clock.now());
-            Admission::Granted(Grant { key: Key::new(scope.host()), receipt })
+            Admission::Granted(Grant { place: Place::Key(Key::new(scope.host())), receipt })
         }))
     }
 
@@ -429,12 +447,14 @@ impl Store for Memory {
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        if reading.is_silent() && self.known(grant.key.as_str()).is_none() {
-            return Ok(false);
-        }
-        Ok(self.exactly(grant.key.as_str(), |_, state, now| {
-            state.observe(&grant.receipt, reading, &self.policy, now)
-        }))
+        let learn =
+            |state: &mut ScopeState, now| state.observe(&grant.receipt, reading, &self.policy, now);
+        let known = self.granted(grant, learn);
+        Ok(match known {
+            Some(changed) => changed,
+            None if reading.is_silent() => false,
+            None => self.exactly(grant.key().as_str(), |_, state, now| learn(state, now)),
+        })
     }
 
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {

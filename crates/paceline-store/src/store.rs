@@ -101,10 +101,30 @@ pub enum Admission {
 /// What was charged where: needed to settle it, observe its answer or give it back.
 #[derive(Debug, Clone)]
 pub struct Grant {
-    /// The key of the scope that was charged; of the host, where nothing governed.
-    pub key: Key,
+    /// Where.
+    pub place: Place,
     /// What and when.
     pub receipt: Receipt,
+}
+
+impl Grant {
+    /// The key of the scope that was charged; of the host, where nothing governed.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        match &self.place {
+            Place::Key(key) => key,
+            Place::Cell(cell) => cell.key(),
+        }
+    }
+}
+
+/// The scope of a grant.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// By name, to be looked up.
+    Key(Key),
+    /// The cell itself, where the store keeps it in this process.
+    Cell(Arc<Cell>),
 }
 
 /// A store that cannot be reached.

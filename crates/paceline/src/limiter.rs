@@ -314,7 +314,7 @@ impl Inner {
 
     pub(crate) fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
         self.store.give_back(grant)?;
-        self.nudge(&grant.key);
+        self.nudge(grant.key());
         Ok(())
     }
 

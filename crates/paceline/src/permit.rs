@@ -63,9 +63,9 @@ impl Permit {
     pub fn settle_to(&mut self, spent: &Cost) -> Result<(), Error> {
         self.sent();
         let receipt = Receipt::new(self.spent.clone(), self.grant.receipt.at);
-        self.limiter.store.settle(&Grant { key: self.grant.key.clone(), receipt }, spent)?;
+        self.limiter.store.settle(&Grant { place: self.grant.place.clone(), receipt }, spent)?;
         self.spent = spent.clone();
-        self.limiter.nudge(&self.grant.key);
+        self.limiter.nudge(self.grant.key());
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Permit {
     pub fn observe(&mut self, reading: &Reading) -> Result<(), Error> {
         self.fate = Fate::Over;
         if self.limiter.store.observe(&self.grant, reading)? {
-            self.limiter.nudge(&self.grant.key);
+            self.limiter.nudge(self.grant.key());
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Permit {
     /// The scope that was charged, such as `https://api.example.com`.
     #[must_use]
     pub fn scope(&self) -> String {
-        Limiter::display(&self.grant.key)
+        Limiter::display(self.grant.key())
     }
 
     fn end(&mut self, fate: Fate) {

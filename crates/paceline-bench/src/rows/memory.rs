@@ -38,8 +38,7 @@ pub(crate) fn probe(side: &str) -> Vec<f64> {
 
 fn ours() -> Vec<f64> {
     let clock = VirtualClock::default();
-    let limiter =
-        Limiter::builder().default_limits([limit("60/1m")]).clock(clock.clone()).build();
+    let limiter = Limiter::builder().default_limits([limit("60/1m")]).clock(clock.clone()).build();
     measure(
         |host| keyed::check(&limiter, host),
         || {
