@@ -15,7 +15,14 @@ pub(crate) struct Row {
     ratio: Option<f64>,
     goal: Option<String>,
     ok: bool,
+    /// The curve that it is a point of, and where: the report shows a curve in one line.
+    curve: Option<&'static str>,
+    at: Option<usize>,
 }
+
+/// How much more the largest may cost than the smallest on a curve that is to be flat; constant
+/// cost would be 1, and what is measured with half the caches gone is not worth an alarm.
+const FLAT: f64 = 2.0;
 
 impl Row {
     /// Nanoseconds of ours and of the peer, measured in turn.
@@ -25,8 +32,18 @@ impl Row {
 
     /// A figure without a peer.
     pub(crate) fn figure(row: impl Into<String>, ours: f64, unit: &'static str) -> Self {
-        let row = row.into();
-        Self { row, ours, peer: None, peer_name: None, unit, ratio: None, goal: None, ok: true }
+        Self {
+            row: row.into(),
+            ours,
+            peer: None,
+            peer_name: None,
+            unit,
+            ratio: None,
+            goal: None,
+            ok: true,
+            curve: None,
+            at: None,
+        }
     }
 
     /// The same figure of a peer.
@@ -48,5 +65,21 @@ impl Row {
         self.ok = self.ours <= most;
         self.goal = Some(format!("≤ {most} {}", self.unit));
         self
+    }
+
+    /// A point of a curve: the same figure `at` another size.
+    pub(crate) const fn on(mut self, curve: &'static str, at: usize) -> Self {
+        (self.curve, self.at) = (Some(curve), Some(at));
+        self
+    }
+
+    /// The goal of points of one curve whose cost must not grow.
+    pub(crate) fn flat(mut points: Vec<Self>) -> Vec<Self> {
+        let most = points.first().map_or(0.0, |first| first.ours) * FLAT;
+        for point in &mut points {
+            point.ok = point.ours <= most;
+            point.goal = Some(format!("≤ {FLAT} × the first"));
+        }
+        points
     }
 }

@@ -22,6 +22,7 @@ pub(crate) const ALL: &[(&str, Bench)] = &[
     ("key permit", keyed::permits),
     ("memory", memory::live_and_idle),
     ("waiters", waiters::ten_thousand),
+    ("curve random keys", curve::random_keys),
     ("curve scopes", curve::scopes),
     ("curve limits", curve::limits),
     ("curve paths", curve::paths),

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 /// The least hold after a rejection that names no usable wait; doubles with each repetition.
 const FLOOR: Duration = Duration::from_millis(100);
-/// Resets of one window, told by several responses, differ by rounding and latency.
-const SAME_WINDOW: Duration = Duration::from_millis(1_500);
+/// Resets of one window, told by several responses, differ by rounding and latency: by so much, but
+/// not by half a window.
+const BLUR: Duration = Duration::from_millis(1_500);
 
 impl ScopeState {
     /// The answer to the request behind `receipt` came: takes over what it says. Tells whether
@@ -168,8 +169,9 @@ fn follow_window(
     let fixed = lane.as_fixed();
     let known = fixed.as_ref().and_then(|fixed| fixed.reset(now));
     let last = fixed.and_then(|fixed| fixed.last_reset(now));
-    let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(SAME_WINDOW));
-    if reset.zip(known).is_some_and(|(told, known)| known > told.after(SAME_WINDOW)) {
+    let blur = BLUR.min(lane.limit().window.duration() / 2);
+    let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(blur));
+    if reset.zip(known).is_some_and(|(told, known)| known > told.after(blur)) {
         return;
     }
     let mut limit = lane.limit().clone();

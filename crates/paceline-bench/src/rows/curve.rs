@@ -5,43 +5,54 @@ use crate::hosts::{host, hosts, limit, with_default};
 use crate::race::{alone, nanos_each};
 use crate::row::Row;
 use paceline::{Bell, Call, Entry, Limiter, Step, VirtualClock, Waiter};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SIZES: [usize; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
+const MOST_WAITERS: usize = 100_000;
 const ROUND: usize = 200_000;
+/// Never used up here, and no bucket is full for long.
+const LARGE: &str = "1000000000/1d";
 
-/// Random keys, beside `governor`: both pay for the caches of the machine, which a large table
-/// leaves. And one key or one handle among many, which pays for the algorithm alone.
+/// Keys all over the table, beside `governor`: both pay for the caches, which a large table leaves.
+pub(super) fn random_keys() -> Vec<Row> {
+    let point = |size: usize| {
+        by_key(format!("decision by key, {size} scopes"), size).on("decision by key, scopes", size)
+    };
+    SIZES.map(point).into()
+}
+
+/// One key and one handle among many, which pay for the algorithm alone.
 pub(super) fn scopes() -> Vec<Row> {
-    let mut rows = Vec::new();
+    let (mut by_key, mut by_handle) = (Vec::new(), Vec::new());
     for size in SIZES {
-        rows.push(by_key(format!("decision by key, {size} scopes"), size));
-    }
-    for size in SIZES {
-        let limiter = with_default("1000000000/1d");
+        let limiter = with_default(LARGE);
         for i in 0..size {
             assert!(check(&limiter, &host(i)));
         }
         let key = host(size / 2);
         let figure = alone(|| nanos_each(ROUND, |_| check(&limiter, &key)));
-        rows.push(Row::figure(format!("decision by the same key, {size} scopes"), figure, "ns"));
+        by_key.push((size, figure));
         let mut endpoint = limiter.endpoint(&key).expect("a host");
-        let mut by_handle = |_| endpoint.check().is_ok_and(|verdict| verdict.is_granted());
-        let figure = alone(|| nanos_each(ROUND, &mut by_handle));
-        rows.push(Row::figure(format!("decision behind a handle, {size} scopes"), figure, "ns"));
+        let mut decide = |_| endpoint.check().is_ok_and(|verdict| verdict.is_granted());
+        by_handle.push((size, alone(|| nanos_each(ROUND, &mut decide))));
     }
+    let mut rows = flat("decision by one key, scopes", &by_key);
+    rows.extend(flat("decision behind a handle, scopes", &by_handle));
     rows
 }
 
-/// As many hosts with a limit of their own.
+/// As many hosts with a limit of their own: one of them, and all of them, which leaves the caches.
 pub(super) fn limits() -> Vec<Row> {
-    let row = |size: usize| {
+    let (mut one, mut all) = (Vec::new(), Vec::new());
+    for size in SIZES {
         let keys = hosts(size);
         let limiter = Limiter::builder().build();
         for key in &keys {
-            limiter.set_limit(key, limit("1000000/1d")).expect("a host");
+            limiter.set_limit(key, limit(LARGE)).expect("a host");
         }
+        one.push((size, alone(|| nanos_each(ROUND, |_| check(&limiter, &keys[size / 2])))));
         let mut at = 0;
         let figure = alone(|| {
             nanos_each(ROUND, |_| {
@@ -49,45 +60,54 @@ pub(super) fn limits() -> Vec<Row> {
                 check(&limiter, &keys[at])
             })
         });
-        Row::figure(format!("decision by key, {size} limits"), figure, "ns")
-    };
-    SIZES.map(row).into()
+        let curve = "decision by key, limits";
+        all.push(Row::figure(format!("{curve}: {size}"), figure, "ns").on(curve, size));
+    }
+    let mut rows = flat("decision by one key, limits", &one);
+    rows.extend(all);
+    rows
 }
 
 /// As many limits on paths below one host, and a URL that one of them governs.
 pub(super) fn paths() -> Vec<Row> {
-    let row = |size: usize| {
+    let point = |size: usize| {
         let limiter = Limiter::builder().build();
         for i in 0..size {
             let endpoint = format!("api.example.com/v1/method-{i}");
-            limiter.set_limit(&endpoint, limit("1000000000/1d")).expect("a path");
+            limiter.set_limit(&endpoint, limit(LARGE)).expect("a path");
         }
         let url = format!("https://api.example.com/v1/method-{}/items?page=2", size / 2);
-        let figure = alone(|| nanos_each(ROUND, |_| check(&limiter, &url)));
-        Row::figure(format!("decision by URL, {size} limits on paths of the host"), figure, "ns")
+        (size, alone(|| nanos_each(ROUND, |_| check(&limiter, &url))))
     };
-    SIZES.map(row).into()
+    flat("decision by URL, limits on paths of its host", &SIZES.map(point))
 }
 
 /// Joining a line, leaving it, and being admitted from it, on a clock that moves when told to.
 pub(super) fn waiters() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for size in &SIZES[..5] {
-        let mut line = Standing::new(*size);
-        let mut row = |what: &str, figure| {
-            rows.push(Row::figure(format!("{what}, {size} waiters"), figure, "ns"));
-        };
-        row("joining the line", alone(|| line.joining()));
-        row("admission from the line", alone(|| line.admission()));
-        row("joining after somebody left", alone(|| line.leaving()));
+    let (mut joining, mut admission, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
+    for size in SIZES.into_iter().filter(|size| *size <= MOST_WAITERS) {
+        let mut line = Standing::new(size);
+        joining.push((size, alone(|| line.joining())));
+        admission.push((size, alone(|| line.admission())));
+        leaving.push((size, alone(|| line.leaving())));
     }
+    let mut rows = flat("joining the line, waiters", &joining);
+    rows.extend(flat("admission from the line, waiters", &admission));
+    rows.extend(flat("leaving, and another joins, waiters", &leaving));
     rows
+}
+
+fn flat(curve: &'static str, points: &[(usize, f64)]) -> Vec<Row> {
+    let rows = points.iter().map(|(size, figure)| {
+        Row::figure(format!("{curve}: {size}"), *figure, "ns").on(curve, *size)
+    });
+    Row::flat(rows.collect())
 }
 
 struct Standing {
     limiter: Limiter,
     clock: VirtualClock,
-    waiters: std::collections::VecDeque<Waiter>,
+    waiters: VecDeque<Waiter>,
 }
 
 struct Silent;
@@ -98,6 +118,7 @@ impl Bell for Silent {
 
 const HOST: &str = "api.example.com";
 const STEPS: usize = 100;
+const FEW: usize = 10;
 
 impl Standing {
     fn new(size: usize) -> Self {
@@ -105,7 +126,7 @@ impl Standing {
         let limiter = Limiter::builder().clock(clock.clone()).build();
         limiter.set_limit(HOST, limit("1/1s")).expect("a host");
         limiter.acquire_now(HOST).expect("room for one").sent();
-        let mut line = Self { limiter, clock, waiters: std::collections::VecDeque::new() };
+        let mut line = Self { limiter, clock, waiters: VecDeque::new() };
         for _ in 0..size {
             line.join();
         }
@@ -155,13 +176,12 @@ impl Standing {
 
     /// The last in line leaves and somebody else joins.
     fn leaving(&mut self) -> f64 {
-        let steps = STEPS.min(10);
         let start = Instant::now();
-        for _ in 0..steps {
+        for _ in 0..FEW {
             self.waiters.pop_back();
             self.join();
         }
-        nanos(start.elapsed()) * STEPS as f64 / steps as f64
+        start.elapsed().as_secs_f64() * 1e9 / FEW as f64
     }
 }
 

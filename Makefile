@@ -1,0 +1,68 @@
+# Every target does all of its own set-up: Rust, Python 3.11+ and a C compiler are enough.
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+# The engine's bindings are an extension module: they leave Python's symbols to the interpreter.
+export PYO3_BUILD_EXTENSION_MODULE := 1
+
+.PHONY: help demo test test-rust test-loom test-python lint docs examples bench clean
+
+help:
+	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
+	@echo "make test      every test, Rust and Python"
+	@echo "make lint      formatting, lints, types, directions"
+	@echo "make docs      the API documentation, warnings as errors"
+	@echo "make examples  every example, run"
+	@echo "make bench     every figure, side by side with the peers"
+
+demo:
+	cargo build --release --bin paceline --example demo
+	target/release/examples/demo
+
+test: test-rust test-loom test-python
+
+# The bindings are tested from Python.
+test-rust:
+	cargo test --locked
+
+# Every interleaving of those who wait, those who leave and those who make room.
+test-loom:
+	RUSTFLAGS="--cfg loom" cargo test --locked -p paceline --no-default-features --test loom --target-dir target/loom
+
+test-python: $(VENV)/built
+	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest --doctest-modules python/paceline --ignore=python/paceline/__main__.py
+	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy.stubtest paceline._native
+
+lint: $(VENV)/built
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(PYTHON) scripts/check_directions.py
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+
+docs:
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+examples: $(VENV)/built
+	cargo run --locked --example demo
+	for example in examples/*.py; do echo "$$example" && $(PYTHON) "$$example" || exit 1; done
+
+bench: $(VENV)/tools
+	$(PYTHON) benches/run.py
+
+$(VENV)/tools: pyproject.toml
+	test -x $(PYTHON) || python3 -m venv $(VENV) || (python3 -m pip install virtualenv && python3 -m virtualenv $(VENV))
+	$(PYTHON) -m pip install --quiet --upgrade "pip>=25.1"
+	$(PYTHON) -m pip install --quiet --group test
+	touch $@
+
+# The package is rebuilt when anything that it is made of has changed.
+$(VENV)/built: $(VENV)/tools Cargo.lock $(shell find crates python/paceline -name '*.rs' -o -name '*.toml' -o -name '*.py*' | grep -v __pycache__)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --locked
+	touch $@
+
+clean:
+	cargo clean
+	rm -rf $(VENV)
