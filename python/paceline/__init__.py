@@ -1,12 +1,12 @@
 """Paces outgoing API calls so that the provider never has a reason to answer 429.
 
-    >>> from paceline import RateLimiter
-    >>> limiter = RateLimiter()
-    >>> limiter.set_limit("api.example.com", limit=60, window="1m")
-    >>> with limiter.acquire("api.example.com", cost={"tokens": 1500}) as permit:
-    ...     permit.settle(tokens=842)  # any work, not only HTTP
-    >>> limiter.get_status("api.example.com").remaining
-    59
+>>> from paceline import RateLimiter
+>>> limiter = RateLimiter()
+>>> limiter.set_limit("api.example.com", limit=60, window="1m")
+>>> with limiter.acquire("api.example.com", cost={"tokens": 1500}) as permit:
+...     permit.settle(tokens=842)  # any work, not only HTTP
+>>> limiter.get_status("api.example.com").remaining
+59
 """
 
 from paceline._native import Permit

@@ -22,7 +22,7 @@ def run(flow: Generator[tuple[str, Any], Any, Any], operations: object) -> Any:
         while True:
             try:
                 result = getattr(operations, name)(argument)
-            except BaseException as error:  # noqa: BLE001 - the flow decides what it means
+            except BaseException as error:  # noqa: BLE001, PERF203 - the flow decides
                 name, argument = flow.throw(error)
             else:
                 name, argument = flow.send(result)

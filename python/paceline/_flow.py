@@ -8,7 +8,7 @@ sends back the result, or throws what was raised.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from paceline.errors import RateLimitExceeded
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from paceline._native import Permit, RetryPolicy
 
-Response = TypeVar("Response")
-
-#: Operations: ``acquire`` (max_wait) gives a permit, ``send`` an answer, ``rewind`` whether the
-#: request can be sent again, ``discard`` (an answer) frees its connection, ``pause`` (seconds) waits.
-Flow = "Generator[tuple[str, Any], Any, Response]"
+#: Operations: ``acquire`` (max_wait) gives a permit, ``send`` an answer, ``rewind`` tells whether
+#: the request can be sent again, ``discard`` (an answer) frees its connection, ``pause`` (seconds)
+#: waits.
+Flow: TypeAlias = "Generator[tuple[str, Any], Any, Any]"
 
 
 class Answer(Protocol):
@@ -44,7 +43,7 @@ class Call(Protocol):
         """Whether an error shows that the request was never sent."""
 
 
-def exchange(call: Call) -> Generator[tuple[str, Any], Any, Any]:
+def exchange(call: Call) -> Flow:
     """Wait for a permit, send, learn from the answer, and again if need be."""
     left = call.max_wait
     attempt = 0
@@ -59,28 +58,23 @@ def exchange(call: Call) -> Generator[tuple[str, Any], Any, Any]:
                 permit.cancel()
             raise
         status = answer.status
-        rejected, told = permit.observe(status, answer.headers)
+        _, told = permit.observe(status, answer.headers)
         pause = call.retry.pause(call.method, status, told, attempt, random.random())  # noqa: S311
         if call.raise_on_limit and call.retry.retries(status):
             yield "discard", answer
             raise _exceeded(permit, status, told if told is not None else pause)
         if pause is None or not (yield "rewind", None):
             return answer.response
-        if left is not None and told is not None and told > left:
+        if told is not None and left is not None and told > left:
             yield "discard", answer
             raise _exceeded(permit, status, told)
+        if told is None and left is not None and pause > left:
+            return answer.response
+        yield "discard", answer
+        # Where the server named a wait, the scope is held: waiting for a permit is the pause.
         if told is None:
-            if left is not None and pause > left:
-                return answer.response
-            yield "discard", answer
             yield "pause", pause
             left = None if left is None else left - pause
-        else:
-            # The whole scope is held for as long as the server said: the wait for the next permit
-            # is the pause. A rejected call's wait has to fit into what is left.
-            yield "discard", answer
-            if not rejected:
-                yield "pause", pause
         attempt += 1
 
 

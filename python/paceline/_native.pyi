@@ -4,12 +4,10 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, final
 
-from typing_extensions import Self
-
-from paceline._drive import Alarm  # noqa: F401 - what `Acquisition` rings
+from typing_extensions import Self, disjoint_base
 
 __all__ = [
     "Acquisition",
@@ -27,25 +25,26 @@ __all__ = [
 def main(argv: list[str]) -> int:
     """Run the command line, the program's name first, and give its exit status."""
 
+@disjoint_base
 class Limiter:
     """What both kinds of limiter share."""
 
     def __new__(
         cls,
         *,
-        default_limits: dict[str, int | None] | None = None,
+        default_limits: Mapping[str, int | None] | None = None,
         raise_on_limit: bool = False,
         retry: RetryPolicy | None = None,
         max_wait: float | None = None,
         clock: VirtualClock | None = None,
     ) -> Self: ...
-    def try_acquire(self, endpoint: str, cost: dict[str, float] | None = None) -> Permit | None:
+    def try_acquire(self, endpoint: str, cost: Mapping[str, float] | None = None) -> Permit | None:
         """Give a permit if there is room at once and nobody waits for it; else ``None``.
 
         Raises ``ValueError`` for an endpoint, dimension or amount that is none.
         """
 
-    def wait_time(self, endpoint: str, cost: dict[str, float] | None = None) -> float:
+    def wait_time(self, endpoint: str, cost: Mapping[str, float] | None = None) -> float:
         """Give the seconds that a call would have to wait, without taking anything."""
 
     def set_limit(
@@ -97,7 +96,7 @@ class SyncLimiter(Limiter):
     def acquire(
         self,
         endpoint: str,
-        cost: dict[str, float] | None = None,
+        cost: Mapping[str, float] | None = None,
         *,
         max_wait: float | None = None,
     ) -> Permit:
@@ -115,7 +114,7 @@ class AsyncLimiter(Limiter):
     def acquire(
         self,
         endpoint: str,
-        cost: dict[str, float] | None = None,
+        cost: Mapping[str, float] | None = None,
         *,
         max_wait: float | None = None,
     ) -> Acquisition:
@@ -133,7 +132,7 @@ class Acquisition:
 class Ready:
     """An awaitable that is done."""
 
-    def __await__(self) -> Self: ...
+    def __await__(self) -> Generator[Any, None, Any]: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
 

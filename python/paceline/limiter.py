@@ -8,6 +8,8 @@ from paceline import _native, status
 from paceline.retry import RetryConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import requests
     from typing_extensions import Self
 
@@ -16,8 +18,9 @@ if TYPE_CHECKING:
 
 def _settings(
     storage: str,
+    *,
     retry: RetryConfig | None,
-    default_limits: dict[str, int | None] | None,
+    default_limits: Mapping[str, int | None] | None,
     raise_on_limit: bool,
     max_wait: float | None,
     clock: _native.VirtualClock | None,
@@ -63,20 +66,27 @@ class RateLimiter(_native.SyncLimiter):
         cls,
         storage: str = "memory",
         *,
-        default_limits: dict[str, int | None] | None = None,
+        default_limits: Mapping[str, int | None] | None = None,
         raise_on_limit: bool = False,
         retry: RetryConfig | None = None,
         max_wait: float | None = None,
         clock: _native.VirtualClock | None = None,
     ) -> Self:
-        settings = _settings(storage, retry, default_limits, raise_on_limit, max_wait, clock)
+        settings = _settings(
+            storage,
+            retry=retry,
+            default_limits=default_limits,
+            raise_on_limit=raise_on_limit,
+            max_wait=max_wait,
+            clock=clock,
+        )
         return super().__new__(cls, **settings)
 
     def __init__(
         self,
         storage: str = "memory",  # noqa: ARG002 - __new__ has used it
         *,
-        default_limits: dict[str, int | None] | None = None,  # noqa: ARG002
+        default_limits: Mapping[str, int | None] | None = None,  # noqa: ARG002
         raise_on_limit: bool = False,  # noqa: ARG002
         retry: RetryConfig | None = None,
         max_wait: float | None = None,
@@ -89,7 +99,7 @@ class RateLimiter(_native.SyncLimiter):
         self._session: requests.Session | None = None
 
     def request(
-        self, method: str, url: str, *, cost: dict[str, float] | None = None, **kwargs: Any
+        self, method: str, url: str, *, cost: Mapping[str, float] | None = None, **kwargs: Any
     ) -> requests.Response:
         """Send a request when the limits allow, and learn from the answer.
 
@@ -145,13 +155,20 @@ class AsyncRateLimiter(_native.AsyncLimiter):
         cls,
         storage: str = "memory",
         *,
-        default_limits: dict[str, int | None] | None = None,
+        default_limits: Mapping[str, int | None] | None = None,
         raise_on_limit: bool = False,
         retry: RetryConfig | None = None,
         max_wait: float | None = None,
         clock: _native.VirtualClock | None = None,
     ) -> Self:
-        settings = _settings(storage, retry, default_limits, raise_on_limit, max_wait, clock)
+        settings = _settings(
+            storage,
+            retry=retry,
+            default_limits=default_limits,
+            raise_on_limit=raise_on_limit,
+            max_wait=max_wait,
+            clock=clock,
+        )
         return super().__new__(cls, **settings)
 
     def get_status(self, endpoint: str) -> RateLimitStatus | None:

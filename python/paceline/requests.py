@@ -14,19 +14,19 @@ import urllib3.exceptions
 from paceline import _drive, _flow
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from paceline._native import Permit
     from paceline.limiter import RateLimiter
 
 #: What the next request of this context spends. A redirect's later hops spend one request each.
-_cost: contextvars.ContextVar[dict[str, float] | None] = contextvars.ContextVar(
+_cost: contextvars.ContextVar[Mapping[str, float] | None] = contextvars.ContextVar(
     "paceline_cost", default=None
 )
 
 
 @contextlib.contextmanager
-def spending(cost: dict[str, float]) -> Generator[None]:
+def spending(cost: Mapping[str, float]) -> Generator[None]:
     """Let the next request in this block spend ``cost``, beside its one request."""
     token = _cost.set(cost)
     try:

@@ -4,7 +4,7 @@ use paceline::{Amount, Cost, Dimension, Error, Limit, Refused, Window};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyMapping, PyString, PyTuple, PyType};
 use std::time::Duration;
 
 /// The one map of errors.
@@ -36,13 +36,33 @@ pub(crate) fn invalid(error: paceline_core::Error) -> PyErr {
 }
 
 /// A cost: one request, and what the mapping says beside it.
-pub(crate) fn cost(given: Option<&Bound<'_, PyDict>>) -> PyResult<Cost> {
+#[inline]
+pub(crate) fn cost(given: Option<&Bound<'_, PyAny>>) -> PyResult<Cost> {
     let mut cost = Cost::ONE;
-    for (name, amount) in given.into_iter().flat_map(|given| given.iter()) {
-        let name: &str = &name.extract::<String>()?;
-        cost.set(Dimension::new(name).map_err(invalid)?, amount_of(&amount)?);
+    if let Some(given) = given {
+        for_each(given, |name, amount| {
+            let name = name.cast::<PyString>()?;
+            let dimension = Dimension::new(name.to_str()?).map_err(invalid)?;
+            cost.set(dimension, amount_of(amount)?);
+            Ok(())
+        })?;
     }
     Ok(cost)
+}
+
+/// Visits a mapping, which most of the time is a dictionary.
+pub(crate) fn for_each(
+    given: &Bound<'_, PyAny>,
+    mut visit: impl FnMut(&Bound<'_, PyAny>, &Bound<'_, PyAny>) -> PyResult<()>,
+) -> PyResult<()> {
+    if let Ok(dict) = given.cast::<PyDict>() {
+        return dict.iter().try_for_each(|(name, value)| visit(&name, &value));
+    }
+    for pair in given.cast::<PyMapping>()?.items()?.iter() {
+        let pair = pair.cast_into::<PyTuple>()?;
+        visit(&pair.get_item(0)?, &pair.get_item(1)?)?;
+    }
+    Ok(())
 }
 
 /// An amount of something.
@@ -99,7 +119,7 @@ fn whole(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 /// The limits that `default_limits` names.
-pub(crate) fn default_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Limit>> {
+pub(crate) fn default_limits(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Limit>> {
     const KEYS: [(&str, &str, &str); 5] = [
         ("requests_per_second", "requests", "1s"),
         ("requests_per_minute", "requests", "1m"),
@@ -108,7 +128,8 @@ pub(crate) fn default_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<
         ("tokens_per_minute", "tokens", "1m"),
     ];
     let mut limits = Vec::new();
-    for (key, units) in given.into_iter().flat_map(|given| given.iter()) {
+    let Some(given) = given else { return Ok(limits) };
+    for_each(given, |key, units| {
         let key: String = key.extract()?;
         let Some((_, dimension, window)) = KEYS.iter().find(|(name, ..)| *name == key) else {
             let known = KEYS.map(|(name, ..)| name).join(", ");
@@ -116,8 +137,9 @@ pub(crate) fn default_limits(given: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<
             return Err(PyValueError::new_err(message));
         };
         if !units.is_none() {
-            limits.push(limit(&units, window, dimension, None, false)?);
+            limits.push(limit(units, window, dimension, None, false)?);
         }
-    }
+        Ok(())
+    })?;
     Ok(limits)
 }

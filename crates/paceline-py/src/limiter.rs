@@ -7,7 +7,7 @@ use crate::retry::RetryPolicy;
 use paceline::{Bell, Call, Clock, Cost, Entry, Step};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Limiter {
     #[new]
     #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
     fn new(
-        default_limits: Option<&Bound<'_, PyDict>>,
+        default_limits: Option<&Bound<'_, PyAny>>,
         raise_on_limit: bool,
         retry: Option<&Bound<'_, RetryPolicy>>,
         max_wait: Option<f64>,
@@ -47,30 +47,36 @@ impl Limiter {
         Ok(Self { inner: builder.build(), clock, raise_on_limit })
     }
 
+    /// Give a permit if there is room at once and nobody waits for it; else `None`.
     #[pyo3(signature = (endpoint, cost=None))]
     fn try_acquire(
         &self,
         py: Python<'_>,
         endpoint: &str,
-        cost: Option<&Bound<'_, PyDict>>,
+        cost: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Permit>> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
         let permit = self.inner.try_acquire(call).map_err(|error| raise(py, error))?;
         Ok(permit.map(Permit::new))
     }
 
+    /// Give the seconds that a call would have to wait, without taking anything.
     #[pyo3(signature = (endpoint, cost=None))]
     fn wait_time(
         &self,
         py: Python<'_>,
         endpoint: &str,
-        cost: Option<&Bound<'_, PyDict>>,
+        cost: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<f64> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
         let wait = self.inner.wait_time(call).map_err(|error| raise(py, error))?;
         Ok(wait.as_secs_f64())
     }
 
+    /// Declare a limit for an endpoint and everything below it.
+    ///
+    /// The same dimension and window replaces a limit and keeps what was used of it; another window
+    /// adds a second limit, and both must pay.
     #[pyo3(signature = (endpoint, *, limit, window="1m", dimension="requests", burst=None, strict=false))]
     #[allow(clippy::too_many_arguments)]
     fn set_limit(
@@ -110,10 +116,12 @@ impl Limiter {
         }))
     }
 
+    /// Give every scope about which something is known, sorted.
     fn list_endpoints(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.inner.endpoints().map_err(|error| raise(py, error))
     }
 
+    /// Forget an endpoint and everything below it, or everything; tell how many there were.
     #[pyo3(signature = (endpoint=None))]
     fn clear(&self, py: Python<'_>, endpoint: Option<&str>) -> PyResult<usize> {
         self.inner.clear(endpoint).map_err(|error| raise(py, error))
@@ -168,7 +176,7 @@ impl SyncLimiter {
     #[new]
     #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
     fn new(
-        default_limits: Option<&Bound<'_, PyDict>>,
+        default_limits: Option<&Bound<'_, PyAny>>,
         raise_on_limit: bool,
         retry: Option<&Bound<'_, RetryPolicy>>,
         max_wait: Option<f64>,
@@ -178,12 +186,15 @@ impl SyncLimiter {
         Ok(PyClassInitializer::from(shared).add_subclass(Self))
     }
 
+    /// Wait until a call may be made, and give its permit, which is a context manager.
+    ///
+    /// Raises `RateLimitExceeded` at once when it would wait longer than `max_wait`.
     #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
     fn acquire(
         slf: PyRef<'_, Self>,
         py: Python<'_>,
         endpoint: &str,
-        cost: Option<&Bound<'_, PyDict>>,
+        cost: Option<&Bound<'_, PyAny>>,
         max_wait: Option<f64>,
     ) -> PyResult<Permit> {
         let limiter = slf.as_super();
@@ -216,7 +227,7 @@ impl AsyncLimiter {
     #[new]
     #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
     fn new(
-        default_limits: Option<&Bound<'_, PyDict>>,
+        default_limits: Option<&Bound<'_, PyAny>>,
         raise_on_limit: bool,
         retry: Option<&Bound<'_, RetryPolicy>>,
         max_wait: Option<f64>,
@@ -226,11 +237,12 @@ impl AsyncLimiter {
         Ok(PyClassInitializer::from(shared).add_subclass(Self))
     }
 
+    /// Give what to await, or to enter with `async with`, for a permit.
     #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
     fn acquire(
         slf: Bound<'_, Self>,
         endpoint: Py<PyString>,
-        cost: Option<&Bound<'_, PyDict>>,
+        cost: Option<&Bound<'_, PyAny>>,
         max_wait: Option<f64>,
     ) -> PyResult<Acquisition> {
         let cost = convert::cost(cost)?;

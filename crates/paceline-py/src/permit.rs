@@ -1,12 +1,13 @@
 //! Permits and places in line.
 
-use crate::convert::{amount_of, raise};
+use crate::convert::{amount_of, invalid, raise};
 use paceline::{Amount, Cost, Dimension, Step, headers};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The right to make one call. Its cost stands unless it is cancelled.
 #[pyclass(module = "paceline._native")]
 pub(crate) struct Permit(Option<paceline::Permit>);
 
@@ -25,23 +26,27 @@ impl Permit {
 
 #[pymethods]
 impl Permit {
+    /// Correct the estimate to what was spent, more or less; other dimensions stand.
     #[pyo3(signature = (**actual))]
     fn settle(&mut self, py: Python<'_>, actual: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         let permit = self.held()?;
         let mut spent: Cost = permit.cost().clone();
         for (name, amount) in actual.into_iter().flat_map(|actual| actual.iter()) {
-            let dimension = Dimension::new(&name.extract::<String>()?);
-            spent.set(dimension.map_err(crate::convert::invalid)?, amount_of(&amount)?);
+            let dimension = Dimension::new(&name.extract::<String>()?).map_err(invalid)?;
+            spent.set(dimension, amount_of(&amount)?);
         }
         permit.settle_to(&spent).map_err(|error| raise(py, error))
     }
 
+    /// Give everything back: the call was never made.
     fn cancel(&mut self) {
         if let Some(permit) = self.0.take() {
             permit.cancel();
         }
     }
 
+    /// Learn from a response's status and headers; tell whether it was a rejection, and for how
+    /// many seconds.
     fn observe(
         &mut self,
         py: Python<'_>,
@@ -66,16 +71,19 @@ impl Permit {
         Ok((reading.rejected, reading.retry_after.map(|wait| wait.as_secs_f64())))
     }
 
+    /// Seconds waited for it.
     #[getter]
     fn waited(&mut self) -> PyResult<f64> {
         Ok(self.held()?.waited().as_secs_f64())
     }
 
+    /// The scope that was charged.
     #[getter]
     fn scope(&mut self) -> PyResult<String> {
         Ok(self.held()?.scope())
     }
 
+    /// What it counts for.
     #[getter]
     fn cost<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let cost = PyDict::new(py);

@@ -4,7 +4,7 @@ use super::keyed::{by_key, check};
 use crate::hosts::{host, hosts, limit, with_default};
 use crate::race::{alone, nanos_each};
 use crate::row::Row;
-use paceline::{Bell, Call, Entry, Limiter, Step, VirtualClock, Waiter};
+use paceline::{Bell, Call, Entry, Limiter, Step, Verdict, VirtualClock, Waiter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(super) fn scopes() -> Vec<Row> {
         let figure = alone(|| nanos_each(ROUND, |_| check(&limiter, &key)));
         by_key.push((size, figure));
         let mut endpoint = limiter.endpoint(&key).expect("a host");
-        let mut decide = |_| endpoint.check().is_ok_and(|verdict| verdict.is_granted());
+        let mut decide = |_| matches!(endpoint.check(), Ok(Verdict::Granted));
         by_handle.push((size, alone(|| nanos_each(ROUND, &mut decide))));
     }
     let mut rows = flat("decision by one key, scopes", &by_key);

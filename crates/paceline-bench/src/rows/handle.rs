@@ -4,7 +4,7 @@ use crate::hosts::{limit, with_default};
 use crate::race::{nanos_each, nanos_each_of_two, race};
 use crate::row::Row;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use paceline::{Amount, Cost, Endpoint};
+use paceline::{Amount, Cost, Endpoint, Verdict};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn peer() -> DefaultDirectRateLimiter {
 }
 
 fn check(endpoint: &mut Endpoint) -> bool {
-    endpoint.check().is_ok_and(|verdict| verdict.is_granted())
+    matches!(endpoint.check(), Ok(Verdict::Granted))
 }
 
 pub(super) fn one_thread() -> Vec<Row> {
@@ -72,7 +72,7 @@ pub(super) fn two_dimensions() -> Vec<Row> {
                 limiter.set_limit(HOST, limit(text)).expect("a host");
             }
             let mut endpoint = limiter.endpoint(HOST).expect("a host");
-            nanos_each(ROUND, |_| endpoint.charge(&cost).is_ok_and(|verdict| verdict.is_granted()))
+            nanos_each(ROUND, |_| matches!(endpoint.charge(&cost), Ok(Verdict::Granted)))
         },
         || {
             let (requests, spent) = (peer(), peer());

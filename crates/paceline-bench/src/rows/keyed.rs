@@ -4,7 +4,7 @@ use crate::hosts::{host, hosts, shuffled, with_default};
 use crate::race::{nanos_each, nanos_each_of_two, race};
 use crate::row::Row;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use paceline::Limiter;
+use paceline::{Limiter, Verdict};
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) fn ours() -> Limiter {
 }
 
 pub(super) fn check(limiter: &Limiter, host: &str) -> bool {
-    limiter.check(host).is_ok_and(|verdict| verdict.is_granted())
+    matches!(limiter.check(host), Ok(Verdict::Granted))
 }
 
 /// Both with the same keys, all of them live, decided in the order of the keys: what is random is

@@ -1,0 +1,63 @@
+"""A clock that stands still, and servers that say what the test wants."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from paceline.testing import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+class Server:
+    """Answers what is in ``script``, one entry a request, and then 200; keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.script: list[tuple[int, dict[str, str]]] = []
+        self.seen: list[tuple[str, str, bytes]] = []
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                body = self.rfile.read(length)
+                server.seen.append((self.command, self.path, body))
+                status, headers = server.script.pop(0) if server.script else (200, {})
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                content = b"answer %d" % len(server.seen)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PUT = answer  # noqa: N815 - the library's names
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+
+
+@pytest.fixture
+def server() -> Generator[Server]:
+    running = Server()
+    thread = threading.Thread(target=running.http.serve_forever, args=(0.01,))
+    thread.start()
+    yield running
+    running.http.shutdown()
+    thread.join()
+    running.http.server_close()
