@@ -3,6 +3,8 @@
 //!
 //! The naive client is what people write first: 16 workers, and retries with exponential backoff.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // An example shows its results.
+
 use comfy_table::{CellAlignment, Table, presets};
 use paceline_cli::sandbox::{Config, Family, Policy, Sandbox};
 use serde_json::{Value, json};

@@ -69,10 +69,7 @@ impl<'a> Scope<'a> {
         let mut next = Some(self.text.len());
         std::iter::from_fn(move || {
             let end = next?;
-            next = match self.text[self.path..end].rfind('/') {
-                Some(at) => Some(self.path + at),
-                None => None,
-            };
+            next = self.text[self.path..end].rfind('/').map(|at| self.path + at);
             Some(&self.text[..end])
         })
     }
@@ -120,10 +117,9 @@ fn plain(input: &str) -> Option<Scope<'_>> {
     while let Some(&b) = bytes.get(host) {
         match b {
             b'a'..=b'z' | b'0'..=b'9' if before == b'.' => label = b,
-            b'a'..=b'z' | b'0'..=b'9' => {}
             // An empty label is none, and two dashes may hide an encoded name: both want checking.
             b'.' | b'-' if before == b || before == b'.' => return None,
-            b'.' | b'-' => {}
+            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' => {}
             _ => break,
         }
         before = b;
@@ -138,8 +134,7 @@ fn plain(input: &str) -> Option<Scope<'_>> {
     while let Some(b) = bytes.get(end) {
         match b {
             b'?' | b'#' => break,
-            b'/' if after_slash => return None,
-            b'.' if after_slash => return None,
+            b'/' | b'.' if after_slash => return None,
             b'/' => after_slash = true,
             _ if end == host => return None,
             b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {

@@ -173,7 +173,7 @@ impl Batch {
                 // A host that came out of a URL is an endpoint.
                 drop(self.sender.limiter.set_limit(&host, limit.clone()));
             }
-            self.declared.insert(host.clone());
+            self.declared.insert(host);
         }
         self.host = Some(request.url.to_string());
         let sender = Arc::clone(&self.sender);

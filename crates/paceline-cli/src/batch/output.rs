@@ -218,7 +218,7 @@ impl Done {
 
     fn add(&mut self, id: &Value, line: u64) {
         self.count += 1;
-        if *id == Value::from(line) && line < MOST_LINES {
+        if id.as_u64() == Some(line) && line < MOST_LINES {
             let (word, bit) = place(line);
             if self.lines.len() <= word {
                 self.lines.resize(word + 1, 0);
@@ -233,7 +233,7 @@ impl Done {
 
     /// Whether the request was answered before.
     pub(super) fn has(&self, request: &Request) -> bool {
-        if request.id == Value::from(request.line) && request.line < MOST_LINES {
+        if request.id.as_u64() == Some(request.line) && request.line < MOST_LINES {
             let (word, bit) = place(request.line);
             return self.lines.get(word).is_some_and(|word| word & bit != 0);
         }

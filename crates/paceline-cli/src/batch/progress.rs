@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use paceline::{Cause, Limiter, Origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, stderr};
+use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::{Duration, Instant};
 
 /// The state of a batch, in numbers.
@@ -81,7 +81,8 @@ impl Progress {
     /// One line to the user, above the progress.
     pub(super) fn say(&self, text: &str) {
         self.bar.suspend(|| {
-            drop(std::io::Write::write_fmt(&mut stderr(), format_args!("paceline: {text}\n")))
+            // Nobody may be left to read it.
+            drop(writeln!(stderr(), "paceline: {text}"));
         });
     }
 
