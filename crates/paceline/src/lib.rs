@@ -43,3 +43,8 @@ pub use paceline_core::{
 };
 pub use paceline_store::{Clock, Memory, Store, StoreError};
 pub use permit::Permit;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
