@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What is metered: `requests`, `tokens`, `usd`, or any name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Eq, Hash, PartialOrd, Ord, Default)]
+#[allow(clippy::derived_hash_with_manual_eq)] // Equal all the same, only sooner.
 pub enum Dimension {
     /// One per call, unless the caller says otherwise.
     #[default]
@@ -37,6 +38,18 @@ impl Dimension {
         match self {
             Self::Requests => "requests",
             Self::Named(name) => name,
+        }
+    }
+}
+
+impl PartialEq for Dimension {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Requests, Self::Requests) => true,
+            // Names mostly are clones of one another.
+            (Self::Named(a), Self::Named(b)) => Arc::ptr_eq(a, b) || a == b,
+            _ => false,
         }
     }
 }

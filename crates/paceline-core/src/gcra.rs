@@ -75,6 +75,12 @@ impl Rate {
         if amount == Amount::ONE {
             return self.unit;
         }
+        // Whole units, as most are, need no division in 128 bits.
+        if amount.millionths().is_multiple_of(Amount::UNIT)
+            && let Some(ticks) = self.unit.checked_mul(amount.whole())
+        {
+            return ticks.min(CENTURY);
+        }
         let product = u128::from(amount.millionths()) * u128::from(self.unit);
         capped(product.div_ceil(u128::from(Amount::UNIT)))
     }
@@ -95,10 +101,17 @@ impl Rate {
         capped(u128::from(now.as_nanos()) << self.shift)
     }
 
-    /// A span of this rate's ticks as a duration, rounded up: whoever waits it is never early.
+    /// A span of this rate's ticks in nanoseconds, rounded up: whoever waits it is never early.
     #[must_use]
-    pub fn span(&self, ticks: u64) -> Duration {
-        Duration::from_nanos(ticks.div_ceil(1 << self.shift))
+    #[inline]
+    pub const fn nanos(&self, ticks: u64) -> u64 {
+        ticks.div_ceil(1 << self.shift)
+    }
+
+    /// The same as a duration.
+    #[must_use]
+    pub const fn span(&self, ticks: u64) -> Duration {
+        Duration::from_nanos(self.nanos(ticks))
     }
 
     /// What is left in a bucket due at `tat`, in millionths of a unit; nothing while in debt.

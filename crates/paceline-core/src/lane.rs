@@ -3,15 +3,18 @@
 use crate::fixed::Fixed;
 use crate::gcra::{self, Rate};
 use crate::strict::Log;
-use crate::{Amount, Limit, Tick};
+use crate::{Amount, Dimension, Limit, Tick};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A limit and the bucket that it fills.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lane {
-    limit: Limit,
+    /// The limit's, at hand because every charge looks at it.
+    dimension: Dimension,
     rate: Rate,
     bucket: Bucket,
+    limit: Arc<Limit>,
 }
 
 /// The three ways to count.
@@ -20,45 +23,69 @@ enum Bucket {
     /// Refills all the time; the integer says when it is full.
     Gcra(u64),
     /// Never more than the limit in any window.
-    Strict(Log),
+    Strict(Box<Log>),
     /// The server's own window.
-    Fixed(Fixed),
+    Fixed(Box<Fixed>),
 }
 
 impl Lane {
     /// A full bucket of `limit`.
     #[must_use]
     pub fn new(limit: Limit) -> Self {
-        let bucket = if limit.strict { Bucket::Strict(Log::default()) } else { Bucket::Gcra(0) };
-        Self { rate: Rate::new(&limit), limit, bucket }
+        let bucket = if limit.strict { Bucket::Strict(Box::default()) } else { Bucket::Gcra(0) };
+        let (dimension, rate) = (limit.dimension.clone(), Rate::new(&limit));
+        Self { dimension, rate, bucket, limit: Arc::new(limit) }
     }
 
     /// An untouched window of `limit` that a server counts.
     #[must_use]
     pub fn fixed(limit: Limit) -> Self {
-        Self { bucket: Bucket::Fixed(Fixed::default()), ..Self::new(limit) }
+        Self { bucket: Bucket::Fixed(Box::default()), ..Self::new(limit) }
     }
 
     /// The limit.
     #[must_use]
-    pub fn limit(&self) -> &Limit {
+    pub fn limit(&self) -> &Arc<Limit> {
         &self.limit
     }
 
-    /// How long until `amount` can be paid; zero when it can be now.
+    /// What it meters.
     #[must_use]
     #[inline]
-    pub fn wait(&self, amount: Amount, now: Tick) -> Duration {
+    pub fn dimension(&self) -> &Dimension {
+        &self.dimension
+    }
+
+    /// Nanoseconds until `amount` can be paid; 0 when it can be now.
+    #[must_use]
+    #[inline]
+    pub fn wait(&self, amount: Amount, now: Tick) -> u64 {
         match &self.bucket {
             Bucket::Gcra(tat) => {
                 let rate = &self.rate;
-                rate.span(gcra::wait(*tat, rate.debit(amount), rate.at(now)))
+                rate.nanos(gcra::wait(*tat, rate.debit(amount), rate.at(now)))
             }
-            Bucket::Strict(log) => Duration::from_nanos(log.wait(amount, self.whole(), now)),
-            Bucket::Fixed(fixed) => {
-                Duration::from_nanos(fixed.wait(amount, self.whole(), self.window(), now))
-            }
+            Bucket::Strict(log) => log.wait(amount, self.whole(), now),
+            Bucket::Fixed(fixed) => fixed.wait(amount, self.whole(), self.window(), now),
         }
+    }
+
+    /// Pays `amount` if it can be paid now, and tells 0; else the nanoseconds until it can.
+    #[inline]
+    pub fn charge(&mut self, amount: Amount, now: Tick) -> u64 {
+        if let Bucket::Gcra(tat) = &mut self.bucket {
+            let (debit, at) = (self.rate.debit(amount), self.rate.at(now));
+            let wait = gcra::wait(*tat, debit, at);
+            if wait == 0 {
+                *tat = gcra::spend(*tat, debit, at);
+            }
+            return self.rate.nanos(wait);
+        }
+        let wait = self.wait(amount, now);
+        if wait == 0 {
+            self.spend(amount, now);
+        }
+        wait
     }
 
     /// Pays `amount`, whether or not it could wait longer.
@@ -131,12 +158,12 @@ impl Lane {
     /// Puts another limit in place of this one and keeps the units that were used: raising the
     /// limit grants the difference, lowering it never grants.
     pub(crate) fn relimit(&mut self, limit: Limit, now: Tick) {
-        if limit == self.limit {
+        if limit == *self.limit {
             return;
         }
-        let mut next = match self.bucket {
+        let mut next = match &self.bucket {
             Bucket::Fixed(fixed) if !limit.strict && limit.origin != crate::Origin::Configured => {
-                Self { bucket: Bucket::Fixed(fixed), ..Self::new(limit) }
+                Self { bucket: Bucket::Fixed(fixed.clone()), ..Self::new(limit) }
             }
             _ => {
                 let mut next = Self::new(limit);

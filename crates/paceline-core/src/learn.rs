@@ -63,7 +63,7 @@ impl ScopeState {
 
     fn learn(&mut self, receipt: &Receipt, signal: &Signal, late: bool, now: Tick) {
         let uncertain = self.uncertain(receipt, &signal.dimension);
-        let same = |lane: &&Lane| lane.limit().dimension == signal.dimension;
+        let same = |lane: &&Lane| *lane.dimension() == signal.dimension;
         let told = signal.limit.filter(|units| (1..=Limit::MOST).contains(units));
         let configured =
             self.lanes.iter().filter(same).find(|lane| lane.limit().origin == Origin::Configured);
@@ -87,7 +87,7 @@ impl ScopeState {
             });
         }
         let learned = self.lanes.iter().position(|lane| {
-            lane.limit().dimension == signal.dimension && lane.limit().origin != Origin::Configured
+            *lane.dimension() == signal.dimension && lane.limit().origin != Origin::Configured
         });
         let at = match (learned, told) {
             (Some(at), _) => at,
@@ -174,7 +174,7 @@ fn follow_window(
     if reset.zip(known).is_some_and(|(told, known)| known > told.after(blur)) {
         return;
     }
-    let mut limit = lane.limit().clone();
+    let mut limit = Limit::clone(lane.limit());
     if let Some(units) = told {
         (limit.units, limit.burst) = (units, units);
     }
@@ -211,7 +211,7 @@ fn follow_bucket(
     late: bool,
     now: Tick,
 ) {
-    let mut limit = lane.limit().clone();
+    let mut limit = Limit::clone(lane.limit());
     if let Some(units) = told {
         (limit.units, limit.burst) = (units, units);
     }

@@ -111,32 +111,67 @@ impl fmt::Display for Scope<'_> {
 /// is not plainly that is left to the URL parser.
 fn plain(input: &str) -> Option<Scope<'_>> {
     let text = input.strip_prefix("https://").unwrap_or(input);
-    let bytes = text.as_bytes();
-    // The host: where it ends, and the first byte of its last label.
-    let (mut host, mut label, mut before) = (0, b'.', b'.');
-    while let Some(&b) = bytes.get(host) {
-        match b {
-            b'a'..=b'z' | b'0'..=b'9' if before == b'.' => label = b,
-            // An empty label is none, and two dashes may hide an encoded name: both want checking.
-            b'.' | b'-' if before == b || before == b'.' => return None,
-            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' => {}
-            _ => break,
+    let host = plain_host(text.as_bytes())?;
+    let rest = &text[host..];
+    if rest.is_empty() {
+        return Some(Scope { text: Cow::Borrowed(text), path: host });
+    }
+    let path = plain_path(rest.as_bytes())?;
+    Some(Scope { text: Cow::Borrowed(&text[..host + path]), path: host })
+}
+
+const LETTER: u8 = 1;
+const DIGIT: u8 = 2;
+const DOT: u8 = 4;
+const DASH: u8 = 8;
+
+/// What each byte is in a host: its class below, and above it the classes that may not follow. An
+/// empty label is none, and two dashes may hide an encoded name.
+const HOST: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut b: u8 = 0;
+    while b < 128 {
+        classes[b as usize] = match b {
+            b'a'..=b'z' => LETTER,
+            b'0'..=b'9' => DIGIT,
+            b'.' => DOT | (DOT | DASH) << 4,
+            b'-' => DASH | (DOT | DASH) << 4,
+            _ => 0,
+        };
+        b += 1;
+    }
+    classes
+};
+
+/// The length of a host of lower-case letters, digits, single dots and dashes, the last label of
+/// which is no number in disguise.
+fn plain_host(bytes: &[u8]) -> Option<usize> {
+    let (mut end, mut label, mut wrong, mut forbidden) = (0, 0, 0, DOT | DASH);
+    let mut opens = true;
+    for b in bytes {
+        let class = HOST[usize::from(*b)];
+        if class == 0 {
+            break;
         }
-        before = b;
-        host += 1;
+        wrong |= class & forbidden;
+        label = if opens { class } else { label };
+        opens = class & DOT != 0;
+        forbidden = class >> 4;
+        end += 1;
     }
-    // A last label with digits may be an IP address in disguise.
-    if !label.is_ascii_lowercase() || before == b'.' || host > 253 {
-        return None;
-    }
-    let mut end = host;
-    let mut after_slash = false;
-    while let Some(b) = bytes.get(end) {
+    (wrong == 0 && !opens && label == LETTER && end <= 253).then_some(end)
+}
+
+/// The length of the path before a query or a fragment, without its last slash: whole, ordinary
+/// segments, none empty, none with a dot in front, nothing encoded.
+fn plain_path(bytes: &[u8]) -> Option<usize> {
+    let (mut end, mut after_slash) = (0, false);
+    for b in bytes {
         match b {
             b'?' | b'#' => break,
             b'/' | b'.' if after_slash => return None,
             b'/' => after_slash = true,
-            _ if end == host => return None,
+            _ if end == 0 => return None,
             b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
                 after_slash = false;
             }
@@ -144,13 +179,12 @@ fn plain(input: &str) -> Option<Scope<'_>> {
         }
         end += 1;
     }
-    // The rest is dropped, but what is dropped must not hide a host (`name?@host`) or be no URL.
+    // What is dropped must not be what no URL can hold.
     let dropped = bytes.get(end..)?;
-    if dropped.iter().any(|b| b.is_ascii_control()) {
+    if dropped.iter().any(u8::is_ascii_control) {
         return None;
     }
-    let end = if after_slash { end - 1 } else { end };
-    Some(Scope { text: Cow::Borrowed(&text[..end]), path: host })
+    Some(end - usize::from(after_slash))
 }
 
 fn general(input: &str) -> Result<Scope<'static>, Error> {

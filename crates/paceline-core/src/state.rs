@@ -10,6 +10,7 @@
 
 use crate::lane::Lane;
 use crate::{Amount, Cost, Dimension, Limit, Origin, Tick};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything that is known and counted in one scope.
@@ -50,8 +51,8 @@ const KEPT: u32 = 10;
 pub enum Verdict {
     /// Charged in every dimension.
     Granted,
-    /// Nothing was charged.
-    Wait(Wait),
+    /// Nothing was charged. Boxed, so that the usual verdict is passed on in a register.
+    Wait(Box<Wait>),
 }
 
 impl Verdict {
@@ -71,11 +72,17 @@ pub struct Wait {
     pub by: Cause,
 }
 
+impl Wait {
+    const fn new(nanos: u64, by: Cause) -> Self {
+        Self { after: Duration::from_nanos(nanos), by }
+    }
+}
+
 /// What a wait is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// This limit is used up.
-    Limit(Limit),
+    Limit(Arc<Limit>),
     /// The server said stop.
     Hold,
     /// Another request went first, and its answer decides.
@@ -134,6 +141,12 @@ pub struct LimitStatus {
     pub reset: Duration,
 }
 
+/// The verdict for what one limit has no room for.
+#[cold]
+fn refuse(nanos: u64, lane: &Lane) -> Verdict {
+    Verdict::Wait(Wait::new(nanos, Cause::Limit(Arc::clone(lane.limit()))).into())
+}
+
 impl Receipt {
     /// The receipt of a charge where nothing governed, or of one that was settled before.
     #[must_use]
@@ -158,8 +171,17 @@ impl ScopeState {
     /// Charges `cost` in every dimension that it spends, or nothing at all.
     #[inline]
     pub fn charge(&mut self, cost: &Cost, now: Tick) -> Verdict {
+        // Most scopes have one limit: asking and paying are then one step.
+        if let [lane] = self.lanes.as_mut_slice()
+            && self.hold <= now
+        {
+            return match lane.charge(cost.of(lane.dimension()), now) {
+                0 => Verdict::Granted,
+                wait => refuse(wait, lane),
+            };
+        }
         if let Some(wait) = self.wait(cost, now) {
-            return Verdict::Wait(wait);
+            return Verdict::Wait(wait.into());
         }
         self.spend(cost, now);
         Verdict::Granted
@@ -177,7 +199,7 @@ impl ScopeState {
             return Err(Wait { after: until.since(now), by: Cause::FirstAnswer });
         }
         if let Verdict::Wait(wait) = self.charge(cost, now) {
-            return Err(wait);
+            return Err(*wait);
         }
         if self.phase != Phase::Open {
             self.phase = Phase::Asking { since: now, until: now.after(PATIENCE) };
@@ -190,10 +212,10 @@ impl ScopeState {
     #[must_use]
     #[inline]
     pub fn wait(&self, cost: &Cost, now: Tick) -> Option<Wait> {
-        let mut longest = self.hold.since(now);
+        let mut longest = self.hold.as_nanos().saturating_sub(now.as_nanos());
         let mut by = None;
         for lane in &self.lanes {
-            let amount = cost.of(&lane.limit().dimension);
+            let amount = cost.of(lane.dimension());
             if amount.is_zero() {
                 continue;
             }
@@ -203,18 +225,18 @@ impl ScopeState {
                 by = Some(lane);
             }
         }
-        if longest.is_zero() {
+        if longest == 0 {
             return None;
         }
-        let by = by.map_or(Cause::Hold, |lane| Cause::Limit(lane.limit().clone()));
-        Some(Wait { after: longest, by })
+        let by = by.map_or(Cause::Hold, |lane| Cause::Limit(Arc::clone(lane.limit())));
+        Some(Wait::new(longest, by))
     }
 
     /// Charges without asking: for what was sent already, and for forecasts.
     #[inline]
     pub fn spend(&mut self, cost: &Cost, now: Tick) {
         for lane in &mut self.lanes {
-            let amount = cost.of(&lane.limit().dimension);
+            let amount = cost.of(lane.dimension());
             if !amount.is_zero() {
                 lane.spend(amount, now);
             }
@@ -224,8 +246,8 @@ impl ScopeState {
     /// Corrects what `receipt` charged to what was really spent; more may leave a debt.
     pub fn settle(&mut self, receipt: &Receipt, actual: &Cost, now: Tick) {
         for lane in &mut self.lanes {
-            let charged = receipt.cost.of(&lane.limit().dimension);
-            let spent = actual.of(&lane.limit().dimension);
+            let charged = receipt.cost.of(lane.dimension());
+            let spent = actual.of(lane.dimension());
             if spent < charged {
                 lane.refund(charged.minus(spent), receipt.at, now);
             } else if spent > charged {
@@ -287,7 +309,7 @@ impl ScopeState {
     #[must_use]
     pub fn status(&self, now: Tick) -> Status {
         let limits = self.lanes.iter().map(|lane| LimitStatus {
-            limit: lane.limit().clone(),
+            limit: Limit::clone(lane.limit()),
             remaining: lane.remaining(now),
             reset: lane.until_full(now),
         });
@@ -362,7 +384,7 @@ mod tests {
         assert!(state.charge(&tokens(900), Tick::ZERO).is_granted());
         for _ in 0..50 {
             let Verdict::Wait(wait) = state.charge(&tokens(500), Tick::ZERO) else { panic!() };
-            assert_eq!(wait.by, Cause::Limit(limit("tokens=1000/1m")));
+            assert_eq!(wait.by, Cause::Limit(limit("tokens=1000/1m").into()));
             assert_eq!(wait.after, Duration::from_secs(24));
         }
         assert_eq!(left(&state, 0, Tick::ZERO), 99);
@@ -386,7 +408,7 @@ mod tests {
             assert!(state.charge(&Cost::ONE, secs(1)).is_granted());
         }
         let Verdict::Wait(wait) = state.charge(&Cost::ONE, secs(1)) else { panic!() };
-        assert_eq!(wait.by, Cause::Limit(limit("15/1h")));
+        assert_eq!(wait.by, Cause::Limit(limit("15/1h").into()));
     }
 
     #[test]
@@ -422,7 +444,7 @@ mod tests {
         state.hold(Duration::from_secs(5), Tick::ZERO);
         state.hold(Duration::from_secs(2), Tick::ZERO);
         let Verdict::Wait(wait) = state.charge(&Cost::ONE, secs(1)) else { panic!() };
-        assert_eq!(wait, Wait { after: Duration::from_secs(4), by: Cause::Hold });
+        assert_eq!(*wait, Wait { after: Duration::from_secs(4), by: Cause::Hold });
         assert!(state.charge(&Cost::ONE, secs(5)).is_granted());
     }
 

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The right to make one call. Its cost stands unless it is cancelled.
-#[pyclass(module = "paceline._native")]
+#[pyclass(module = "paceline._native", freelist = 64)]
 pub(crate) struct Permit(Option<paceline::Permit>);
 
 impl Permit {

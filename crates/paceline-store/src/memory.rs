@@ -52,7 +52,7 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct Lean {
-    limit: Limit,
+    limit: Arc<Limit>,
     rate: Rate,
 }
 
@@ -113,7 +113,7 @@ impl Memory {
     pub fn with_clock(policy: Policy, clock: impl Into<Clock>) -> Self {
         let lean = match policy.default_limits() {
             [limit] if limit.dimension == Dimension::Requests && !limit.strict => {
-                Some(Lean { limit: limit.clone(), rate: Rate::new(limit) })
+                Some(Lean { limit: Arc::new(limit.clone()), rate: Rate::new(limit) })
             }
             _ => None,
         };
@@ -253,7 +253,7 @@ impl Memory {
     fn granted<R>(
         &self,
         grant: &Grant,
-        step: impl FnOnce(&mut ScopeState, Tick) -> R,
+        step: impl FnOnce(&mut ScopeState, &Clock) -> R,
     ) -> Option<R> {
         let known;
         let cell = match &grant.place {
@@ -263,40 +263,26 @@ impl Memory {
                 &known
             }
         };
-        let now = self.clock.now();
         let mut inner = cell.inner.lock();
-        (!inner.dropped).then(|| step(&mut inner.state, now))
+        (!inner.dropped).then(|| step(&mut inner.state, &self.clock))
     }
 
-    /// Decides in a lean slot, if that is what governs `scope`.
-    #[inline]
-    fn charge_lean(&self, key: &str, cost: &Cost) -> Option<Verdict> {
+    /// Decides in the lean slot of a host, which is made if need be.
+    fn charge_lean(&self, host: &str, cost: &Cost) -> Option<Verdict> {
         let lean = self.lean.as_ref()?;
-        let now = lean.rate.at(self.clock.now());
-        let debit = lean.rate.debit(cost.of(&Dimension::Requests));
-        let hash = self.hash(key.as_bytes());
+        let hash = self.hash(host.as_bytes());
+        let now = self.clock.now();
         let mut table = self.shard(hash).lock();
         self.visit(&mut table);
-        let Some(slot) = table.find_mut(hash, key) else {
-            let state = Slotted::Lean(gcra::spend(0, debit, now));
-            let slot = Slot { key: Key::new(key), state };
-            table.slots.insert_unique(hash, slot, |slot| self.hash(slot.key.as_bytes()));
-            return Some(Verdict::Granted);
-        };
-        match &mut slot.state {
-            Slotted::Lean(tat) => match gcra::wait(*tat, debit, now) {
-                0 => {
-                    *tat = gcra::spend(*tat, debit, now);
-                    Some(Verdict::Granted)
-                }
-                wait => {
-                    let by = Cause::Limit(lean.limit.clone());
-                    Some(Verdict::Wait(Wait { after: lean.rate.span(wait), by }))
-                }
-            },
-            Slotted::Full(cell) => {
-                let mut inner = cell.inner.lock();
-                Some(inner.state.charge(cost, self.clock.now()))
+        match table.find_mut(hash, host).map(|slot| &mut slot.state) {
+            Some(Slotted::Lean(tat)) => Some(lean.charge(tat, cost, now)),
+            Some(Slotted::Full(_)) => None,
+            None => {
+                let mut tat = 0;
+                let verdict = lean.charge(&mut tat, cost, now);
+                let slot = Slot { key: Key::new(host), state: Slotted::Lean(tat) };
+                table.slots.insert_unique(hash, slot, |slot| self.hash(slot.key.as_bytes()));
+                Some(verdict)
             }
         }
     }
@@ -364,6 +350,25 @@ impl Table {
 }
 
 impl Lean {
+    /// Decides and pays.
+    #[inline]
+    fn charge(&self, tat: &mut u64, cost: &Cost, now: Tick) -> Verdict {
+        let now = self.rate.at(now);
+        let debit = self.rate.debit(cost.of(&Dimension::Requests));
+        let wait = gcra::wait(*tat, debit, now);
+        if wait > 0 {
+            return self.refuse(wait);
+        }
+        *tat = gcra::spend(*tat, debit, now);
+        Verdict::Granted
+    }
+
+    #[cold]
+    fn refuse(&self, wait: u64) -> Verdict {
+        let by = Cause::Limit(Arc::clone(&self.limit));
+        Verdict::Wait(Wait { after: self.rate.span(wait), by }.into())
+    }
+
     /// What a bucket due at `tat` has spent.
     fn used(&self, tat: u64, now: u64) -> Cost {
         let ticks = u128::from(tat.saturating_sub(now));
@@ -427,12 +432,43 @@ impl Store for Memory {
         Ok(governed.unwrap_or(Verdict::Granted))
     }
 
+    #[inline]
+    fn admit_known(&self, key: &str, cost: &Cost) -> Option<Grant> {
+        let hash = self.hash(key.as_bytes());
+        let now = self.clock.now();
+        let table = self.shard(hash).lock();
+        let Slotted::Full(cell) = &table.find(hash, key)?.state else { return None };
+        let mut inner = cell.inner.lock();
+        if !inner.state.governs(now) {
+            return None;
+        }
+        let receipt = inner.state.admit(cost, now).ok()?;
+        Some(Grant { place: Place::Cell(Arc::clone(cell)), receipt })
+    }
+
+    #[inline]
+    fn charge_known(&self, key: &str, cost: &Cost) -> Option<Verdict> {
+        let hash = self.hash(key.as_bytes());
+        let now = self.clock.now();
+        let mut table = self.shard(hash).lock();
+        self.visit(&mut table);
+        match &mut table.find_mut(hash, key)?.state {
+            // A narrower scope may have a limit, and then this one's default decides nothing.
+            Slotted::Lean(_) if self.deepest.load(Ordering::Relaxed) > 0 => None,
+            Slotted::Lean(tat) => self.lean.as_ref().map(|lean| lean.charge(tat, cost, now)),
+            Slotted::Full(cell) => {
+                let mut inner = cell.inner.lock();
+                inner.state.governs(now).then(|| inner.state.charge(cost, now))
+            }
+        }
+    }
+
     fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
         Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
     }
 
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
-        self.granted(grant, |state, now| state.settle(&grant.receipt, actual, now));
+        self.granted(grant, |state, clock| state.settle(&grant.receipt, actual, clock.now()));
         Ok(())
     }
 
@@ -442,18 +478,19 @@ impl Store for Memory {
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
-        self.granted(grant, |state, now| state.give_back(&grant.receipt, now));
+        self.granted(grant, |state, clock| state.give_back(&grant.receipt, clock.now()));
         Ok(())
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        let learn =
-            |state: &mut ScopeState, now| state.observe(&grant.receipt, reading, &self.policy, now);
+        let learn = |state: &mut ScopeState, clock: &Clock| {
+            state.observe(&grant.receipt, reading, &self.policy, clock.now())
+        };
         let known = self.granted(grant, learn);
         Ok(match known {
             Some(changed) => changed,
             None if reading.is_silent() => false,
-            None => self.exactly(grant.key().as_str(), |_, state, now| learn(state, now)),
+            None => self.exactly(grant.key().as_str(), |_, state, _| learn(state, &self.clock)),
         })
     }
 

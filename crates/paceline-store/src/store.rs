@@ -24,6 +24,19 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError`] when the store cannot be reached.
     fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError>;
 
+    /// Admits at once in the scope with that very key, if there is one and it has room. `None`
+    /// otherwise, and nothing was charged. Endpoints mostly come as the keys that they are, and then
+    /// need not be read.
+    fn admit_known(&self, _key: &str, _cost: &Cost) -> Option<Grant> {
+        None
+    }
+
+    /// Charges in the scope with that very key. `None` when there is none, or when another may
+    /// govern.
+    fn charge_known(&self, _key: &str, _cost: &Cost) -> Option<Verdict> {
+        None
+    }
+
     /// How long `cost` would have to wait; `None` when it would be granted now.
     ///
     /// # Errors

@@ -121,19 +121,36 @@ impl Limiter {
         call: &Call<'_>,
         bell: impl FnOnce() -> Arc<dyn Bell>,
     ) -> Result<Entry, Error> {
+        if let Some(permit) = self.at_once(call) {
+            return Ok(Entry::Admitted(permit));
+        }
         let scope = Scope::parse(call.endpoint)?;
-        match self.inner.first_step(&scope, &call.cost)? {
-            Admission::Granted(grant) => Ok(Entry::Admitted(self.permit(grant, Duration::ZERO))),
-            Admission::Wait(key, wait) => {
-                let max_wait = call.max_wait.or(self.inner.max_wait);
-                if max_wait.is_some_and(|most| most < wait.after) {
+        let max_wait = call.max_wait.or(self.inner.max_wait);
+        let line = match self.inner.line_before(&scope)? {
+            Some(line) => line,
+            None => match self.inner.store.admit(&scope, &call.cost)? {
+                Admission::Granted(grant) => {
+                    return Ok(Entry::Admitted(self.permit(grant, Duration::ZERO)));
+                }
+                Admission::Wait(key, wait) if max_wait.is_some_and(|most| most < wait.after) => {
                     return Err(refused(&key, wait).into());
                 }
-                let line = self.inner.line(&key);
-                let waiter = Waiter::join(self, line, scope, call.cost.clone(), max_wait, bell())?;
-                Ok(Entry::Queued(waiter))
-            }
+                Admission::Wait(key, _) => self.inner.line(&key),
+            },
+        };
+        let waiter = Waiter::join(self, line, scope, call.cost.clone(), max_wait, bell())?;
+        Ok(Entry::Queued(waiter))
+    }
+
+    /// The usual case, without reading the endpoint: it is the key of a scope, there is room, and
+    /// nobody waits anywhere.
+    #[inline]
+    fn at_once(&self, call: &Call<'_>) -> Option<Permit> {
+        if self.inner.waiting.load(Ordering::Acquire) > 0 {
+            return None;
         }
+        let grant = self.inner.store.admit_known(call.endpoint, &call.cost)?;
+        Some(self.permit(grant, Duration::ZERO))
     }
 
     /// A permit if there is room at once and nobody is waiting for it; `None` otherwise.
@@ -154,14 +171,18 @@ impl Limiter {
     /// [`Error::Refused`] without waiting, [`Error::Invalid`] for an endpoint that is none.
     pub fn acquire_now<'a>(&self, call: impl Into<Call<'a>>) -> Result<Permit, Error> {
         let call = call.into();
+        if let Some(permit) = self.at_once(&call) {
+            return Ok(permit);
+        }
         let scope = Scope::parse(call.endpoint)?;
-        match self.inner.first_step(&scope, &call.cost)? {
+        if let Some(line) = self.inner.line_before(&scope)?
+            && let Some(wait) = line.forecast(&self.inner, &scope, &call.cost)
+        {
+            return Err(refused(line.key(), wait).into());
+        }
+        match self.inner.store.admit(&scope, &call.cost)? {
             Admission::Granted(grant) => Ok(self.permit(grant, Duration::ZERO)),
-            Admission::Wait(key, wait) => {
-                let line = self.inner.existing_line(&key);
-                let told = line.and_then(|line| line.forecast(&self.inner, &scope, &call.cost));
-                Err(refused(&key, told.unwrap_or(wait)).into())
-            }
+            Admission::Wait(key, wait) => Err(refused(&key, wait).into()),
         }
     }
 
@@ -171,6 +192,9 @@ impl Limiter {
     /// [`Error::Invalid`] for an endpoint that is none.
     #[inline]
     pub fn check(&self, endpoint: &str) -> Result<Verdict, Error> {
+        if let Some(verdict) = self.inner.store.charge_known(endpoint, &Cost::ONE) {
+            return Ok(verdict);
+        }
         Ok(self.inner.store.charge(&Scope::parse(endpoint)?, &Cost::ONE)?)
     }
 
@@ -273,19 +297,9 @@ pub(crate) fn refused(key: &Key, wait: Wait) -> Refused {
 }
 
 impl Inner {
-    /// Admits at once, unless somebody waits in the same scope: nobody overtakes (rule 18).
+    /// The line in which somebody waits for the scope that governs `scope`: nobody overtakes
+    /// (rule 18).
     #[inline]
-    fn first_step(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        if self.waiting.load(Ordering::Acquire) > 0
-            && let Some(line) = self.line_before(scope)?
-            && let Some(wait) = line.forecast(self, scope, cost)
-        {
-            return Ok(Admission::Wait(line.key().clone(), wait));
-        }
-        self.store.admit(scope, cost)
-    }
-
-    /// The line in which somebody waits for the scope that governs `scope`.
     fn line_before(&self, scope: &Scope<'_>) -> Result<Option<Arc<Line>>, StoreError> {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return Ok(None);

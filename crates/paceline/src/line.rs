@@ -12,6 +12,7 @@ use crate::error::{Error, Refused};
 use crate::limiter::{Inner, Limiter, refused};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
+use paceline_core::state::Receipt;
 use paceline_core::{Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
 use paceline_store::{Admission, Grant, Key, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +32,19 @@ struct Queue {
     outcomes: BTreeMap<Ticket, Outcome>,
     /// Who has to be told by when.
     deadlines: BTreeSet<(Tick, Ticket)>,
-    /// What the scope will look like when everybody in line has gone, and when that is; unknown
-    /// after anything unforeseen.
-    tail: Option<(ScopeState, Tick)>,
+    /// What the scope will look like when everybody in line has gone; unknown after anything
+    /// unforeseen.
+    tail: Option<Tail>,
+}
+
+/// The scope as the next newcomer will find it.
+struct Tail {
+    state: ScopeState,
+    /// When the last in line goes, or earlier.
+    at: Tick,
+    /// Somebody left since it was made, so that it is too late by what they would have taken. Good
+    /// enough to admit by, not to refuse by.
+    late: bool,
 }
 
 type Outcome = Result<Grant, Error>;
@@ -100,12 +111,15 @@ impl Waiter {
         let deadline = max_wait.map(|most| now.after(most));
         // Decided up front (rule 21), with everybody in line taken into account.
         if let Some(most) = max_wait
+            && queue.estimate(inner, &scope, &cost).is_some_and(|wait| wait.after > most)
             && let Some(wait) = queue.forecast(inner, &scope, &cost)
             && wait.after > most
         {
             return Err(refused(&line.key, wait));
         }
-        queue.expect(&cost, now);
+        if let Some(tail) = &mut queue.tail {
+            tail.add(&cost, now);
+        }
         let waiting = Waiting { scope, cost, deadline, bell, alarm: None };
         let ticket = queue.gate.arrive(waiting);
         queue.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
@@ -154,8 +168,7 @@ impl Drop for Waiter {
             let mut queue = self.line.queue.lock();
             let granted = queue.outcomes.remove(&self.ticket);
             if granted.is_none() {
-                queue.remove(self.ticket);
-                queue.tail = None;
+                queue.forgo(self.ticket);
                 queue.pump(&inner, &self.line.key, None, &mut bells);
             }
             granted
@@ -210,6 +223,16 @@ impl Line {
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue").field("waiting", &self.gate.len()).finish_non_exhaustive()
+    }
+}
+
+impl Tail {
+    /// One more joins at `now`.
+    fn add(&mut self, cost: &Cost, now: Tick) {
+        let start = self.at.max(now);
+        let wait = self.state.wait(cost, start);
+        self.at = wait.map_or(start, |wait| start.after(wait.after));
+        self.state.spend(cost, self.at);
     }
 }
 
@@ -332,27 +355,28 @@ impl Queue {
 
     /// How long a newcomer would wait behind everybody in line.
     fn forecast(&mut self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
+        if self.tail.as_ref().is_some_and(|tail| tail.late) {
+            self.tail = None;
+        }
+        self.estimate(inner, scope, cost)
+    }
+
+    /// The same, but perhaps too long when somebody left the line meanwhile.
+    fn estimate(&mut self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
         if self.gate.is_empty() {
             return inner.store.wait(scope, cost).ok().flatten();
         }
-        let now = match &self.tail {
-            Some(_) => inner.store.snapshot(scope).ok().flatten()?.2,
-            None => {
-                let (mut state, now) = self.snapshot(inner).ok().flatten()?;
-                let mut at = now;
-                for (_, waiting) in self.gate.iter() {
-                    let wait = state.wait(&waiting.cost, at);
-                    at = wait.map_or(at, |wait| at.after(wait.after));
-                    state.spend(&waiting.cost, at);
-                }
-                self.tail = Some((state, at));
-                now
+        let (state, now) = self.snapshot(inner).ok().flatten()?;
+        if self.tail.is_none() {
+            let mut tail = Tail { state, at: now, late: false };
+            for (_, waiting) in self.gate.iter() {
+                tail.add(&waiting.cost, now);
             }
-        };
-        let (state, at) = self.tail.as_ref()?;
-        let start = (*at).max(now);
-        let wait = state.wait(cost, start);
-        let (after, by) = match wait {
+            self.tail = Some(tail);
+        }
+        let tail = self.tail.as_ref()?;
+        let start = tail.at.max(now);
+        let (after, by) = match tail.state.wait(cost, start) {
             Some(wait) => (start.after(wait.after).since(now), wait.by),
             // Whoever is last in line goes as soon as those before it have gone.
             None => (start.since(now), paceline_core::Cause::FirstAnswer),
@@ -360,13 +384,14 @@ impl Queue {
         Some(Wait { after, by })
     }
 
-    /// Notes in the forecast that a newcomer joined.
-    fn expect(&mut self, cost: &Cost, now: Tick) {
-        if let Some((state, at)) = &mut self.tail {
-            let start = (*at).max(now);
-            let wait = state.wait(cost, start);
-            *at = wait.map_or(start, |wait| start.after(wait.after));
-            state.spend(cost, *at);
+    /// Takes out somebody who will not go. Those behind go earlier, which the tail need not know
+    /// before it refuses somebody: so leaving costs the same however long the line is.
+    fn forgo(&mut self, ticket: Ticket) {
+        let Some(waiting) = self.remove(ticket) else { return };
+        if let Some(tail) = &mut self.tail {
+            let receipt = Receipt::new(waiting.cost, tail.at);
+            tail.state.settle(&receipt, &Cost::NOTHING, tail.at);
+            tail.late = true;
         }
     }
 

@@ -229,7 +229,7 @@ fn rule_21_a_wait_beyond_max_wait_is_refused_up_front_and_charges_nothing() {
     callers.arrive(2, impatient);
     let (id, refused) = &callers.refused[0];
     assert_eq!((*id, refused.retry_after), (2, Duration::from_secs(2)));
-    assert_eq!(refused.by, Cause::Limit(Limit::parse("1/1s").unwrap()));
+    assert_eq!(refused.by, Cause::Limit(Limit::parse("1/1s").unwrap().into()));
     let just = Call::to(API).max_wait(Duration::from_secs(2));
     callers.arrive(3, just);
     callers.run_until(3_000);
