@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 from paceline._native import Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
+    from paceline._flow import Flow
     from paceline._native import Limiter, Waiter
 
 
-def run(flow: Generator[tuple[str, Any], Any, Any], operations: object) -> Any:
-    """Drive a lifecycle on this thread; ``operations`` has a method for each of its steps."""
+def run(flow: Flow) -> Any:
+    """Drive a lifecycle on this thread."""
     try:
-        name, argument = next(flow)
+        operation, argument = next(flow)
         while True:
             try:
-                result = getattr(operations, name)(argument)
+                result = operation(argument)
             except BaseException as error:  # noqa: BLE001, PERF203 - the flow decides
-                name, argument = flow.throw(error)
+                operation, argument = flow.throw(error)
             else:
-                name, argument = flow.send(result)
+                operation, argument = flow.send(result)
     except StopIteration as stop:
         return stop.value
 

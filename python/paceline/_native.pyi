@@ -4,7 +4,7 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, final
 
 from typing_extensions import Self, disjoint_base
@@ -146,11 +146,10 @@ class Permit:
     def cancel(self) -> None:
         """Give everything back: the call was never made."""
 
-    def observe(self, status: int, fields: Any) -> tuple[bool, float | None]:
-        """Learn from a response's status and headers.
+    def observe(self, status: int, fields: Iterable[tuple[str, str]]) -> float | None:
+        """Learn from a response's status and headers, as pairs of name and value.
 
-        ``fields`` has ``items()`` of names and values. Tells whether it was a rejection, and for
-        how many seconds.
+        Gives the seconds for which a rejection says to stay away, if it does.
         """
 
     @property

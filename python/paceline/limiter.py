@@ -117,16 +117,19 @@ class RateLimiter(_native.SyncLimiter):
                 ``raise_on_limit``.
 
         """
+        session = self._session or self._open()
+        if cost is None:
+            return session.request(method, url, **kwargs)
         from paceline.requests import spending  # noqa: PLC0415 - imports requests only if used
 
-        if self._session is None:
-            import requests  # noqa: PLC0415
-
-            self._session = self.wrap_session(requests.Session())
-        if cost is None:
-            return self._session.request(method, url, **kwargs)
         with spending(cost):
-            return self._session.request(method, url, **kwargs)
+            return session.request(method, url, **kwargs)
+
+    def _open(self) -> requests.Session:
+        import requests  # noqa: PLC0415
+
+        self._session = self.wrap_session(requests.Session())
+        return self._session
 
     def wrap_session(self, session: requests.Session) -> requests.Session:
         """Pace everything that a session sends, redirects included, and give the session back.

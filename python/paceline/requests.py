@@ -14,7 +14,7 @@ import urllib3.exceptions
 from paceline import _drive, _flow
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
     from paceline._native import Permit
     from paceline.limiter import RateLimiter
@@ -58,8 +58,7 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
         self, request: requests.PreparedRequest, **kwargs: Any
     ) -> requests.Response:
         """Send when the limits allow, and again if need be."""
-        call = _Call(self, request, kwargs)
-        response: requests.Response = _drive.run(_flow.exchange(call), call)
+        response: requests.Response = _drive.run(_flow.exchange(_Call(self, request, kwargs)))
         return response
 
     def close(self) -> None:
@@ -68,49 +67,38 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
 
 
 class _Call:
-    """One request on its way: what the lifecycle knows of it, and how its steps are done."""
+    """One request on its way."""
 
-    __slots__ = (
-        "adapter",
-        "cost",
-        "kwargs",
-        "limiter",
-        "max_wait",
-        "method",
-        "raise_on_limit",
-        "request",
-        "retry",
-        "url",
-    )
+    __slots__ = ("adapter", "cost", "kwargs", "limiter", "request")
 
     def __init__(
         self, adapter: RateLimitAdapter, request: requests.PreparedRequest, kwargs: dict[str, Any]
     ) -> None:
-        limiter = adapter.limiter
-        self.limiter = limiter
+        self.limiter = adapter.limiter
         self.adapter = adapter.adapter
         self.request = request
         self.kwargs = kwargs
-        self.method = request.method or "GET"
-        self.url = request.url or ""
-        self.retry = limiter.retry.policy
-        self.max_wait = limiter.max_wait
-        self.raise_on_limit = limiter.raise_on_limit
         self.cost = _cost.get()
         if self.cost is not None:
+            # A redirect's later hops are not what was paid for.
             _cost.set(None)
+
+    @property
+    def method(self) -> str:
+        return self.request.method or "GET"
+
+    def acquire(self, max_wait: float | None) -> Permit:
+        return self.limiter.acquire(self.request.url or "", self.cost, max_wait=max_wait)
+
+    def send(self, _: None) -> tuple[requests.Response, int, Iterable[tuple[str, str]]]:
+        response = self.adapter.send(self.request, **self.kwargs)
+        return response, response.status_code, response.headers.lower_items()
 
     def never_left(self, error: BaseException) -> bool:
         if isinstance(error, requests.ConnectTimeout):
             return True
         reason = getattr(error.args[0] if error.args else None, "reason", None)
         return isinstance(reason, urllib3.exceptions.NewConnectionError)
-
-    def acquire(self, max_wait: float | None) -> Permit:
-        return self.limiter.acquire(self.url, self.cost, max_wait=max_wait)
-
-    def send(self, _: None) -> _Answer:
-        return _Answer(self.adapter.send(self.request, **self.kwargs))
 
     def rewind(self, _: None) -> bool:
         body = self.request.body
@@ -122,19 +110,8 @@ class _Call:
             return False
         return True
 
-    def discard(self, answer: _Answer) -> None:
-        answer.response.close()
+    def discard(self, response: requests.Response) -> None:
+        response.close()
 
     def pause(self, seconds: float) -> None:
         _drive.pause(self.limiter, seconds)
-
-
-class _Answer:
-    """A response under the names that the lifecycle knows."""
-
-    __slots__ = ("headers", "response", "status")
-
-    def __init__(self, response: requests.Response) -> None:
-        self.response = response
-        self.status = response.status_code
-        self.headers = response.headers

@@ -65,6 +65,16 @@ def test_rule_24_every_attempt_and_every_hop_takes_a_permit(
     assert status.dimensions["tokens"].remaining == 90, "hops after the first spend no tokens"
 
 
+def test_rule_24_every_attempt_spends_the_whole_cost(server: Server, clock: VirtualClock) -> None:
+    server.script = [(503, {})]
+    limiter = RateLimiter(clock=clock)
+    limiter.set_limit(server.url, limit=100, window="1d", dimension="tokens")
+    limiter.request("POST", server.url, cost={"tokens": 10})
+    status = limiter.get_status(server.url)
+    assert status is not None
+    assert status.remaining == 80
+
+
 def test_rule_22_raise_mode_raises_for_what_would_be_retried(
     server: Server, clock: VirtualClock
 ) -> None:

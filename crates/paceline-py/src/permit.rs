@@ -45,17 +45,17 @@ impl Permit {
         }
     }
 
-    /// Learn from a response's status and headers; tell whether it was a rejection, and for how
-    /// many seconds.
+    /// Learn from a response's status and headers, as pairs of name and value; give the seconds
+    /// for which a rejection says to stay away.
     fn observe(
         &mut self,
         py: Python<'_>,
         status: u16,
         fields: &Bound<'_, PyAny>,
-    ) -> PyResult<(bool, Option<f64>)> {
+    ) -> PyResult<Option<f64>> {
         // Few responses say anything of limits, so values are looked at only where names do.
         let mut said = Vec::new();
-        for pair in fields.call_method0("items")?.try_iter()? {
+        for pair in fields.try_iter()? {
             let pair = pair?.cast_into::<PyTuple>()?;
             let name = pair.get_item(0)?.cast_into::<PyString>()?;
             if headers::is_relevant(name.to_str()?) {
@@ -68,7 +68,7 @@ impl Permit {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reading = headers::detect(status, pairs, now);
         self.held()?.observe(&reading).map_err(|error| raise(py, error))?;
-        Ok((reading.rejected, reading.retry_after.map(|wait| wait.as_secs_f64())))
+        Ok(reading.retry_after.map(|wait| wait.as_secs_f64()))
     }
 
     /// Seconds waited for it.

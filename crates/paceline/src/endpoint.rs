@@ -1,6 +1,7 @@
 //! An endpoint that was resolved once.
 
 use crate::Error;
+use crate::call::ONE;
 use paceline_core::{Cost, Scope, Verdict};
 use paceline_store::{Cell, Store};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Endpoint {
     /// [`Error::Unavailable`] when the store cannot be reached.
     #[inline]
     pub fn check(&mut self) -> Result<Verdict, Error> {
-        self.charge(&Cost::ONE)
+        self.charge(&ONE)
     }
 
     /// The same for any cost.

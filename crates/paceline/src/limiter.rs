@@ -1,13 +1,13 @@
 //! The limiter: scopes, a store, and a waiting line in front of each scope that is full.
 
 use crate::bell::Bell;
-use crate::call::Call;
+use crate::call::{Call, ONE};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Refused};
 use crate::line::{Line, Waiter};
 use crate::permit::Permit;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
-use paceline_core::{Cost, Limit, Policy, Scope, Status, Verdict, Wait};
+use paceline_core::{Limit, Policy, Scope, Status, Verdict, Wait};
 use paceline_store::{Admission, Clock, Grant, Key, Memory, Store, StoreError};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -192,10 +192,10 @@ impl Limiter {
     /// [`Error::Invalid`] for an endpoint that is none.
     #[inline]
     pub fn check(&self, endpoint: &str) -> Result<Verdict, Error> {
-        if let Some(verdict) = self.inner.store.charge_known(endpoint, &Cost::ONE) {
+        if let Some(verdict) = self.inner.store.charge_known(endpoint, &ONE) {
             return Ok(verdict);
         }
-        Ok(self.inner.store.charge(&Scope::parse(endpoint)?, &Cost::ONE)?)
+        Ok(self.inner.store.charge(&Scope::parse(endpoint)?, &ONE)?)
     }
 
     /// An endpoint resolved once, for programs that call the same one all the time.

@@ -17,8 +17,8 @@ use std::time::Duration;
 pub struct Permit {
     limiter: Arc<Inner>,
     grant: Grant,
-    /// What it counts for now: the estimate, until it is settled.
-    spent: Cost,
+    /// What was really spent, once that is known.
+    settled: Option<Cost>,
     waited: Duration,
     fate: Fate,
 }
@@ -33,8 +33,7 @@ enum Fate {
 
 impl Permit {
     pub(crate) fn new(limiter: Arc<Inner>, grant: Grant, waited: Duration) -> Self {
-        let spent = grant.receipt.cost.clone();
-        Self { limiter, grant, spent, waited, fate: Fate::Unsent }
+        Self { limiter, grant, settled: None, waited, fate: Fate::Unsent }
     }
 
     /// The request has left, or may have: its cost stands even if no answer comes.
@@ -49,7 +48,7 @@ impl Permit {
     /// # Errors
     /// [`Error::Invalid`] for a dimension or amount that is none.
     pub fn settle(&mut self, actual: &[(&str, f64)]) -> Result<(), Error> {
-        let mut spent = self.spent.clone();
+        let mut spent = self.cost().clone();
         for (dimension, amount) in actual {
             spent.set(Dimension::new(dimension)?, Amount::from_f64(*amount)?);
         }
@@ -62,9 +61,9 @@ impl Permit {
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn settle_to(&mut self, spent: &Cost) -> Result<(), Error> {
         self.sent();
-        let receipt = Receipt::new(self.spent.clone(), self.grant.receipt.at);
+        let receipt = Receipt::new(self.cost().clone(), self.grant.receipt.at);
         self.limiter.store.settle(&Grant { place: self.grant.place.clone(), receipt }, spent)?;
-        self.spent = spent.clone();
+        self.settled = Some(spent.clone());
         self.limiter.nudge(self.grant.key());
         Ok(())
     }
@@ -94,8 +93,8 @@ impl Permit {
 
     /// What it counts for: the estimate, until it is settled.
     #[must_use]
-    pub const fn cost(&self) -> &Cost {
-        &self.spent
+    pub fn cost(&self) -> &Cost {
+        self.settled.as_ref().unwrap_or(&self.grant.receipt.cost)
     }
 
     /// The scope that was charged, such as `https://api.example.com`.
