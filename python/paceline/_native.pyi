@@ -11,12 +11,10 @@ from typing_extensions import Self, disjoint_base
 
 __all__ = [
     "Acquisition",
-    "AsyncLimiter",
     "Limiter",
     "Permit",
     "Ready",
     "RetryPolicy",
-    "SyncLimiter",
     "VirtualClock",
     "Waiter",
     "main",
@@ -27,7 +25,7 @@ def main(argv: list[str]) -> int:
 
 @disjoint_base
 class Limiter:
-    """What both kinds of limiter share."""
+    """The engine's limiter."""
 
     def __new__(
         cls,
@@ -38,6 +36,31 @@ class Limiter:
         max_wait: float | None = None,
         clock: VirtualClock | None = None,
     ) -> Self: ...
+    def acquire(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | None = None,
+        *,
+        max_wait: float | None = None,
+    ) -> Permit:
+        """Wait on this thread until a call may be made, and give its permit.
+
+        The permit is a context manager. ``cost`` is what the call spends beside one request.
+        ``max_wait`` overrides the limiter's.
+
+        Raises :class:`paceline.RateLimitExceeded` at once when it would wait longer, and
+        ``ValueError`` for an endpoint, dimension or amount that is none.
+        """
+
+    def acquire_async(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | None = None,
+        *,
+        max_wait: float | None = None,
+    ) -> Acquisition:
+        """Like :meth:`acquire`, to be awaited or entered with ``async with``."""
+
     def try_acquire(self, endpoint: str, cost: Mapping[str, float] | None = None) -> Permit | None:
         """Give a permit if there is room at once and nobody waits for it; else ``None``.
 
@@ -89,36 +112,6 @@ class Limiter:
 
     def pass_virtual_time(self, seconds: float) -> bool:
         """Move a virtual clock; ``False`` on a real one."""
-
-class SyncLimiter(Limiter):
-    """Waits on threads."""
-
-    def acquire(
-        self,
-        endpoint: str,
-        cost: Mapping[str, float] | None = None,
-        *,
-        max_wait: float | None = None,
-    ) -> Permit:
-        """Wait until a call may be made, and give its permit, which is a context manager.
-
-        ``cost`` is what it spends beside one request. ``max_wait`` overrides the limiter's.
-
-        Raises :class:`paceline.RateLimitExceeded` at once when it would wait longer, and
-        ``ValueError`` for an endpoint, dimension or amount that is none.
-        """
-
-class AsyncLimiter(Limiter):
-    """Waits in event loops."""
-
-    def acquire(
-        self,
-        endpoint: str,
-        cost: Mapping[str, float] | None = None,
-        *,
-        max_wait: float | None = None,
-    ) -> Acquisition:
-        """Like :meth:`SyncLimiter.acquire`, to be awaited or entered with ``async with``."""
 
 @final
 class Acquisition:

@@ -16,29 +16,44 @@ if TYPE_CHECKING:
     from paceline.status import RateLimitStatus
 
 
-def _settings(
-    storage: str,
-    *,
-    retry: RetryConfig | None,
-    default_limits: Mapping[str, int | None] | None,
-    raise_on_limit: bool,
-    max_wait: float | None,
-    clock: _native.VirtualClock | None,
-) -> dict[str, Any]:
-    """Give the engine's settings for the user's."""
-    if storage != "memory":
-        message = f'bad storage {storage!r}: expected "memory"'
-        raise ValueError(message)
-    return {
-        "default_limits": default_limits,
-        "raise_on_limit": raise_on_limit,
-        "retry": (retry or RetryConfig()).policy,
-        "max_wait": max_wait,
-        "clock": clock,
-    }
+class _Limiter(_native.Limiter):
+    """What both kinds of limiter share: their settings, and how they show themselves."""
+
+    retry: RetryConfig
+    max_wait: float | None
+
+    def __new__(
+        cls,
+        storage: str = "memory",
+        *,
+        default_limits: Mapping[str, int | None] | None = None,
+        raise_on_limit: bool = False,
+        retry: RetryConfig | None = None,
+        max_wait: float | None = None,
+        clock: _native.VirtualClock | None = None,
+    ) -> Self:
+        if storage != "memory":
+            message = f'bad storage {storage!r}: expected "memory"'
+            raise ValueError(message)
+        retry = retry or RetryConfig()
+        self = super().__new__(
+            cls,
+            default_limits=default_limits,
+            raise_on_limit=raise_on_limit,
+            retry=retry.policy,
+            max_wait=max_wait,
+            clock=clock,
+        )
+        self.retry = retry
+        self.max_wait = max_wait
+        return self
+
+    def get_status(self, endpoint: str) -> RateLimitStatus | None:
+        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
+        return status.read(self, endpoint)
 
 
-class RateLimiter(_native.SyncLimiter):
+class RateLimiter(_Limiter):
     """Paces calls from threads.
 
     A limit is declared with :meth:`set_limit`, given to every host with ``default_limits``, or read
@@ -62,41 +77,7 @@ class RateLimiter(_native.SyncLimiter):
 
     """
 
-    def __new__(  # noqa: D102 - documented by the class
-        cls,
-        storage: str = "memory",
-        *,
-        default_limits: Mapping[str, int | None] | None = None,
-        raise_on_limit: bool = False,
-        retry: RetryConfig | None = None,
-        max_wait: float | None = None,
-        clock: _native.VirtualClock | None = None,
-    ) -> Self:
-        settings = _settings(
-            storage,
-            retry=retry,
-            default_limits=default_limits,
-            raise_on_limit=raise_on_limit,
-            max_wait=max_wait,
-            clock=clock,
-        )
-        return super().__new__(cls, **settings)
-
-    def __init__(
-        self,
-        storage: str = "memory",  # noqa: ARG002 - __new__ has used it
-        *,
-        default_limits: Mapping[str, int | None] | None = None,  # noqa: ARG002
-        raise_on_limit: bool = False,  # noqa: ARG002
-        retry: RetryConfig | None = None,
-        max_wait: float | None = None,
-        clock: _native.VirtualClock | None = None,  # noqa: ARG002
-    ) -> None:
-        """Keep what only Python needs."""
-        super().__init__()
-        self.retry = retry or RetryConfig()
-        self.max_wait = max_wait
-        self._session: requests.Session | None = None
+    _session: requests.Session | None = None
 
     def request(
         self, method: str, url: str, *, cost: Mapping[str, float] | None = None, **kwargs: Any
@@ -143,40 +124,14 @@ class RateLimiter(_native.SyncLimiter):
                 session.mount(prefix, RateLimitAdapter(self, adapter))
         return session
 
-    def get_status(self, endpoint: str) -> RateLimitStatus | None:
-        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
-        return status.read(self, endpoint)
 
-
-class AsyncRateLimiter(_native.AsyncLimiter):
+class AsyncRateLimiter(_Limiter):
     """Paces calls from event loops; several at once, if need be.
 
-    It works with and without ``async with``, and takes the settings of :class:`RateLimiter`.
+    It takes the settings of :class:`RateLimiter`, and works with and without ``async with``.
     """
 
-    def __new__(  # noqa: D102 - documented by the class
-        cls,
-        storage: str = "memory",
-        *,
-        default_limits: Mapping[str, int | None] | None = None,
-        raise_on_limit: bool = False,
-        retry: RetryConfig | None = None,
-        max_wait: float | None = None,
-        clock: _native.VirtualClock | None = None,
-    ) -> Self:
-        settings = _settings(
-            storage,
-            retry=retry,
-            default_limits=default_limits,
-            raise_on_limit=raise_on_limit,
-            max_wait=max_wait,
-            clock=clock,
-        )
-        return super().__new__(cls, **settings)
-
-    def get_status(self, endpoint: str) -> RateLimitStatus | None:
-        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
-        return status.read(self, endpoint)
+    acquire = _native.Limiter.acquire_async  # type: ignore[assignment] # what is waited for differs
 
     async def __aenter__(self) -> Self:
         """Give the limiter itself."""

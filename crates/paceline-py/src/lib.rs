@@ -21,7 +21,7 @@ fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use super::limiter::{Acquisition, AsyncLimiter, Limiter, Ready, SyncLimiter, VirtualClock};
+    use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]
     use super::main;
     #[pymodule_export]

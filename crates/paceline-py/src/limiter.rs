@@ -1,4 +1,4 @@
-//! The limiter, in the two ways in which Python waits.
+//! The limiter, with the two ways in which Python waits.
 
 use crate::bell::{Alarm, ThreadBell};
 use crate::convert::{self, raise};
@@ -11,7 +11,7 @@ use pyo3::types::PyString;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What both kinds of limiter share.
+/// The engine's limiter.
 #[pyclass(module = "paceline._native", subclass, frozen)]
 pub(crate) struct Limiter {
     inner: paceline::Limiter,
@@ -45,6 +45,48 @@ impl Limiter {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
         Ok(Self { inner: builder.build(), clock, raise_on_limit })
+    }
+
+    /// Wait until a call may be made, and give its permit, which is a context manager.
+    ///
+    /// Raises `RateLimitExceeded` at once when it would wait longer than `max_wait`.
+    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        endpoint: &str,
+        cost: Option<&Bound<'_, PyAny>>,
+        max_wait: Option<f64>,
+    ) -> PyResult<Permit> {
+        let mut bell = None;
+        let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
+        let mut waiter = match self.enter(py, endpoint, convert::cost(cost)?, max_wait, make)? {
+            Entry::Admitted(permit) => return Ok(Permit::new(permit)),
+            Entry::Queued(waiter) => waiter,
+        };
+        let bell = bell.unwrap_or_else(|| ThreadBell::new(py));
+        loop {
+            match (waiter.poll(), &self.clock) {
+                (Step::Done(outcome), _) => {
+                    return outcome.map(Permit::new).map_err(|error| raise(py, error));
+                }
+                (Step::Sleep(after), Clock::Virtual(clock)) => clock.advance(after),
+                (Step::Sleep(after), Clock::Real { .. }) => bell.wait(py, Some(after))?,
+                (Step::Park, _) => bell.wait(py, None)?,
+            }
+        }
+    }
+
+    /// Give what to await, or to enter with `async with`, for a permit.
+    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
+    fn acquire_async(
+        slf: Bound<'_, Self>,
+        endpoint: Py<PyString>,
+        cost: Option<&Bound<'_, PyAny>>,
+        max_wait: Option<f64>,
+    ) -> PyResult<Acquisition> {
+        let cost = convert::cost(cost)?;
+        Ok(Acquisition { limiter: slf.unbind(), endpoint, cost, max_wait })
     }
 
     /// Give a permit if there is room at once and nobody waits for it; else `None`.
@@ -167,93 +209,10 @@ impl Limiter {
     }
 }
 
-/// Waits on threads.
-#[pyclass(module = "paceline._native", extends = Limiter, subclass, frozen)]
-pub(crate) struct SyncLimiter;
-
-#[pymethods]
-impl SyncLimiter {
-    #[new]
-    #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
-    fn new(
-        default_limits: Option<&Bound<'_, PyAny>>,
-        raise_on_limit: bool,
-        retry: Option<&Bound<'_, RetryPolicy>>,
-        max_wait: Option<f64>,
-        clock: Option<&Bound<'_, VirtualClock>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let shared = Limiter::new(default_limits, raise_on_limit, retry, max_wait, clock)?;
-        Ok(PyClassInitializer::from(shared).add_subclass(Self))
-    }
-
-    /// Wait until a call may be made, and give its permit, which is a context manager.
-    ///
-    /// Raises `RateLimitExceeded` at once when it would wait longer than `max_wait`.
-    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
-    fn acquire(
-        slf: PyRef<'_, Self>,
-        py: Python<'_>,
-        endpoint: &str,
-        cost: Option<&Bound<'_, PyAny>>,
-        max_wait: Option<f64>,
-    ) -> PyResult<Permit> {
-        let limiter = slf.as_super();
-        let mut bell = None;
-        let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
-        let mut waiter = match limiter.enter(py, endpoint, convert::cost(cost)?, max_wait, make)? {
-            Entry::Admitted(permit) => return Ok(Permit::new(permit)),
-            Entry::Queued(waiter) => waiter,
-        };
-        let bell = bell.unwrap_or_else(|| ThreadBell::new(py));
-        loop {
-            match (waiter.poll(), &limiter.clock) {
-                (Step::Done(outcome), _) => {
-                    return outcome.map(Permit::new).map_err(|error| raise(py, error));
-                }
-                (Step::Sleep(after), Clock::Virtual(clock)) => clock.advance(after),
-                (Step::Sleep(after), Clock::Real { .. }) => bell.wait(py, Some(after))?,
-                (Step::Park, _) => bell.wait(py, None)?,
-            }
-        }
-    }
-}
-
-/// Waits in event loops.
-#[pyclass(module = "paceline._native", extends = Limiter, subclass, frozen)]
-pub(crate) struct AsyncLimiter;
-
-#[pymethods]
-impl AsyncLimiter {
-    #[new]
-    #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
-    fn new(
-        default_limits: Option<&Bound<'_, PyAny>>,
-        raise_on_limit: bool,
-        retry: Option<&Bound<'_, RetryPolicy>>,
-        max_wait: Option<f64>,
-        clock: Option<&Bound<'_, VirtualClock>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let shared = Limiter::new(default_limits, raise_on_limit, retry, max_wait, clock)?;
-        Ok(PyClassInitializer::from(shared).add_subclass(Self))
-    }
-
-    /// Give what to await, or to enter with `async with`, for a permit.
-    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
-    fn acquire(
-        slf: Bound<'_, Self>,
-        endpoint: Py<PyString>,
-        cost: Option<&Bound<'_, PyAny>>,
-        max_wait: Option<f64>,
-    ) -> PyResult<Acquisition> {
-        let cost = convert::cost(cost)?;
-        Ok(Acquisition { limiter: slf.unbind(), endpoint, cost, max_wait })
-    }
-}
-
 /// A permit to be awaited: `await` gives it, `async with` does and names it.
 #[pyclass(module = "paceline._native", frozen)]
 pub(crate) struct Acquisition {
-    limiter: Py<AsyncLimiter>,
+    limiter: Py<Limiter>,
     endpoint: Py<PyString>,
     cost: Cost,
     max_wait: Option<f64>,
@@ -263,8 +222,7 @@ pub(crate) struct Acquisition {
 impl Acquisition {
     fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let endpoint = self.endpoint.bind(py);
-        let limiter = self.limiter.bind(py).borrow();
-        let limiter = limiter.as_super();
+        let limiter = self.limiter.get();
         let mut alarm = None;
         let make = || Arc::clone(alarm.insert(Alarm::new(py))) as Arc<dyn Bell>;
         let cost = self.cost.clone();

@@ -1,8 +1,7 @@
 //! `anthropic-ratelimit-{dimension}-{limit,remaining,reset}`: buckets, with the instant at which
 //! each is full (<https://docs.anthropic.com/en/api/rate-limits>).
 
-use super::{Counting, Headers, Signal, value};
-use crate::Dimension;
+use super::{Counting, Headers, Signal};
 
 /// `tokens` repeats whichever of the other two binds, so it is read only where they are absent.
 const DIMENSIONS: [(&str, &str); 4] = [
@@ -15,25 +14,11 @@ const DIMENSIONS: [(&str, &str); 4] = [
 pub(super) fn read(headers: &Headers<'_>) -> Vec<Signal> {
     let mut signals = Vec::new();
     for (theirs, ours) in DIMENSIONS {
+        let name = |field: &str| format!("anthropic-ratelimit-{theirs}-{field}");
         let repeats = ours == "tokens" && signals.len() > 1;
-        if let Some(signal) = bucket(headers, theirs, ours).filter(|_| !repeats) {
-            signals.push(signal);
-        }
+        signals.extend(headers.triple(ours, Counting::Bucket, name).filter(|_| !repeats));
     }
     signals
-}
-
-fn bucket(headers: &Headers<'_>, theirs: &str, ours: &str) -> Option<Signal> {
-    let field = |name: &str| headers.get(&format!("anthropic-ratelimit-{theirs}-{name}"));
-    let signal = Signal {
-        dimension: Dimension::new(ours).ok()?,
-        limit: field("limit").and_then(value::count).filter(|limit| *limit > 0),
-        remaining: field("remaining").and_then(value::count),
-        reset: field("reset").and_then(|text| value::until(text, headers.now)),
-        window: None,
-        counting: Counting::Bucket,
-    };
-    (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)
 }
 
 #[cfg(test)]

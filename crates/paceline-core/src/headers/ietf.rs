@@ -1,7 +1,7 @@
 //! The IETF drafts (`draft-ietf-httpapi-ratelimit-headers`): `RateLimit` and `RateLimit-Policy`
 //! as structured fields, and the three separate fields of the older drafts.
 
-use super::x_ratelimit::triple;
+use super::x_ratelimit::named;
 use super::{Headers, Signal, value};
 use crate::Window;
 use sfv::{BareItem, Dictionary, Integer, List, ListEntry, Parser};
@@ -88,7 +88,7 @@ fn draft_07(text: &str, now: Duration) -> Option<Signal> {
 
 /// `RateLimit-Limit`, `-Remaining`, `-Reset`, the first perhaps with its policies behind it.
 fn older(headers: &Headers<'_>, stated: &[Policy]) -> Option<Signal> {
-    let mut signal = triple(headers, "ratelimit").or_else(|| triple(headers, "rate-limit"))?;
+    let mut signal = named(headers, "ratelimit").or_else(|| named(headers, "rate-limit"))?;
     let listed = headers.list("ratelimit-limit").map(|text| policies(&text)).unwrap_or_default();
     signal.limit = signal.limit.or_else(|| listed.first().and_then(|first| first.quota));
     let mut known = stated.iter().chain(&listed);

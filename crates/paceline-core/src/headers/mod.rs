@@ -10,6 +10,7 @@ mod retry_after;
 pub mod value;
 mod x_ratelimit;
 
+use crate::Dimension;
 use crate::signal::{Counting, Reading, Signal};
 use std::time::Duration;
 
@@ -54,6 +55,24 @@ impl<'a> Headers<'a> {
             .map(|(_, value)| *value)
             .collect();
         (!values.is_empty()).then(|| values.join(", "))
+    }
+
+    /// A signal told in three fields, `name` giving the header of `limit`, `remaining` and `reset`.
+    fn triple(
+        &self,
+        dimension: &str,
+        counting: Counting,
+        name: impl Fn(&str) -> String,
+    ) -> Option<Signal> {
+        let signal = Signal {
+            dimension: Dimension::new(dimension).ok()?,
+            limit: self.get(&name("limit")).and_then(value::count).filter(|limit| *limit > 0),
+            remaining: self.get(&name("remaining")).and_then(value::count),
+            reset: self.get(&name("reset")).and_then(|text| value::until(text, self.now)),
+            window: None,
+            counting,
+        };
+        (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)
     }
 
     fn speaks(&self, prefix: &str) -> bool {

@@ -2,24 +2,14 @@
 //! bucket: the reset, a Go duration, is the time until it is full
 //! (<https://platform.openai.com/docs/guides/rate-limits>).
 
-use super::{Counting, Headers, Signal, value};
-use crate::Dimension;
+use super::{Counting, Headers, Signal};
 
 pub(super) fn read(headers: &Headers<'_>) -> Vec<Signal> {
-    ["requests", "tokens"].iter().filter_map(|name| bucket(headers, name)).collect()
-}
-
-fn bucket(headers: &Headers<'_>, dimension: &str) -> Option<Signal> {
-    let field = |name: &str| headers.get(&format!("x-ratelimit-{name}-{dimension}"));
-    let signal = Signal {
-        dimension: Dimension::new(dimension).ok()?,
-        limit: field("limit").and_then(value::count).filter(|limit| *limit > 0),
-        remaining: field("remaining").and_then(value::count),
-        reset: field("reset").and_then(|text| value::until(text, headers.now)),
-        window: None,
-        counting: Counting::Bucket,
+    let bucket = |dimension: &&str| {
+        headers
+            .triple(dimension, Counting::Bucket, |field| format!("x-ratelimit-{field}-{dimension}"))
     };
-    (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)
+    ["requests", "tokens"].iter().filter_map(bucket).collect()
 }
 
 #[cfg(test)]

@@ -1,22 +1,15 @@
 //! `X-RateLimit-Limit`, `-Remaining`, `-Reset`, and the same with `X-Rate-Limit-`: GitHub,
 //! Twitter, Okta and most gateways. Counted as a fixed window.
 
-use super::{Headers, Signal, value};
+use super::{Counting, Headers, Signal};
 
 pub(super) fn read(headers: &Headers<'_>) -> Vec<Signal> {
-    ["x-ratelimit", "x-rate-limit"].iter().filter_map(|prefix| triple(headers, prefix)).collect()
+    ["x-ratelimit", "x-rate-limit"].iter().filter_map(|prefix| named(headers, prefix)).collect()
 }
 
 /// Limit, remaining and reset under one prefix.
-pub(super) fn triple(headers: &Headers<'_>, prefix: &str) -> Option<Signal> {
-    let field = |name: &str| headers.get(&format!("{prefix}-{name}"));
-    let signal = Signal {
-        limit: field("limit").and_then(value::count).filter(|limit| *limit > 0),
-        remaining: field("remaining").and_then(value::count),
-        reset: field("reset").and_then(|text| value::until(text, headers.now)),
-        ..Signal::default()
-    };
-    (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)
+pub(super) fn named(headers: &Headers<'_>, prefix: &str) -> Option<Signal> {
+    headers.triple("requests", Counting::Fixed, |field| format!("{prefix}-{field}"))
 }
 
 #[cfg(test)]
