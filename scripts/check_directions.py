@@ -30,8 +30,8 @@ HOMES = {
     "axum": {"paceline-cli"},
     "quanta": {"paceline-store"},
 }
-#: What the engine may stand on: parsers and nothing that does anything.
-PURE = {"httpdate", "jiff", "serde_json", "sfv", "thiserror", "url"}
+#: What the engine may stand on: parsers and containers, nothing that does anything.
+PURE = {"httpdate", "jiff", "serde_json", "sfv", "smallvec", "thiserror", "url"}
 
 
 def problems() -> list[str]:

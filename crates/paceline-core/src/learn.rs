@@ -81,7 +81,7 @@ impl ScopeState {
             }
         }
         if told.is_some() {
-            self.lanes.retain(|lane| {
+            self.lanes.retain(|lane: &mut Lane| {
                 let limit = lane.limit();
                 limit.dimension != signal.dimension || !limit.origin.is_provisional()
             });

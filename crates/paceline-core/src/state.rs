@@ -10,13 +10,15 @@
 
 use crate::lane::Lane;
 use crate::{Amount, Cost, Dimension, Limit, Origin, Tick};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything that is known and counted in one scope.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScopeState {
-    pub(crate) lanes: Vec<Lane>,
+    /// Most scopes have one limit, and its lane is then found here and not behind a pointer.
+    pub(crate) lanes: SmallVec<[Lane; 1]>,
     pub(crate) hold: Tick,
     /// Rejections in a row, each at least one hold apart.
     pub(crate) strikes: u32,
@@ -292,7 +294,7 @@ impl ScopeState {
             Some(at) => self.lanes[at].relimit(limit.clone(), now),
             None => self.lanes.push(Lane::new(limit.clone())),
         }
-        self.lanes.retain(|lane| {
+        self.lanes.retain(|lane: &mut Lane| {
             lane.limit().origin == Origin::Configured
                 || lane.limit().dimension != limit.dimension
                 || limit.origin != Origin::Configured

@@ -143,4 +143,11 @@ pub enum Place {
 /// A store that cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("the store is unavailable: {0}")]
-pub struct StoreError(pub String);
+pub struct StoreError(Box<dyn std::error::Error + Send + Sync>);
+
+impl StoreError {
+    /// The store cannot be reached because of `cause`.
+    pub fn new(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(cause.into())
+    }
+}

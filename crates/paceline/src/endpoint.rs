@@ -1,9 +1,8 @@
 //! An endpoint that was resolved once.
 
-use crate::Error;
 use crate::call::ONE;
 use paceline_core::{Cost, Scope, Verdict};
-use paceline_store::{Cell, Store};
+use paceline_store::{Cell, Store, StoreError};
 use std::sync::Arc;
 
 /// A handle on the scope that governs one endpoint; see
@@ -19,7 +18,7 @@ use std::sync::Arc;
 /// let mut api = limiter.endpoint("https://api.example.com/v1")?;
 /// assert!(api.check()?.is_granted());
 /// assert!(!api.check()?.is_granted());
-/// # Ok::<(), paceline::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Endpoint {
@@ -40,18 +39,18 @@ impl Endpoint {
     /// One decision without a permit: charges the request if there is room.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the store cannot be reached.
+    /// [`StoreError`] when the store cannot be reached.
     #[inline]
-    pub fn check(&mut self) -> Result<Verdict, Error> {
+    pub fn check(&mut self) -> Result<Verdict, StoreError> {
         self.charge(&ONE)
     }
 
     /// The same for any cost.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the store cannot be reached.
+    /// [`StoreError`] when the store cannot be reached.
     #[inline]
-    pub fn charge(&mut self, cost: &Cost) -> Result<Verdict, Error> {
+    pub fn charge(&mut self, cost: &Cost) -> Result<Verdict, StoreError> {
         if let Some((cell, shape)) = &self.resolved
             && cell.shape() == *shape
             && let Some(verdict) = cell.charge(cost)
@@ -62,8 +61,8 @@ impl Endpoint {
     }
 
     #[cold]
-    fn charge_anew(&mut self, cost: &Cost) -> Result<Verdict, Error> {
+    fn charge_anew(&mut self, cost: &Cost) -> Result<Verdict, StoreError> {
         *self = Self::resolve(Arc::clone(&self.store), self.scope.clone());
-        Ok(self.store.charge(&self.scope, cost)?)
+        self.store.charge(&self.scope, cost)
     }
 }

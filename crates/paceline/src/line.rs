@@ -13,7 +13,7 @@ use crate::limiter::{Inner, Limiter, refused};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
 use paceline_core::state::Receipt;
-use paceline_core::{Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
+use paceline_core::{Cause, Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
 use paceline_store::{Admission, Grant, Key, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,8 +40,10 @@ struct Queue {
 /// The scope as the next newcomer will find it.
 struct Tail {
     state: ScopeState,
-    /// When the last in line goes, or earlier.
+    /// When the last in line goes.
     at: Tick,
+    /// What the last wait in line is for.
+    by: Option<Cause>,
     /// Somebody left since it was made, so that it is too late by what they would have taken. Good
     /// enough to admit by, not to refuse by.
     late: bool,
@@ -230,8 +232,11 @@ impl Tail {
     /// One more joins at `now`.
     fn add(&mut self, cost: &Cost, now: Tick) {
         let start = self.at.max(now);
-        let wait = self.state.wait(cost, start);
-        self.at = wait.map_or(start, |wait| start.after(wait.after));
+        self.at = start;
+        if let Some(wait) = self.state.wait(cost, start) {
+            self.at = start.after(wait.after);
+            self.by = Some(wait.by);
+        }
         self.state.spend(cost, self.at);
     }
 }
@@ -368,7 +373,7 @@ impl Queue {
         }
         let (state, now) = self.snapshot(inner).ok().flatten()?;
         if self.tail.is_none() {
-            let mut tail = Tail { state, at: now, late: false };
+            let mut tail = Tail { state, at: now, by: None, late: false };
             for (_, waiting) in self.gate.iter() {
                 tail.add(&waiting.cost, now);
             }
@@ -379,7 +384,7 @@ impl Queue {
         let (after, by) = match tail.state.wait(cost, start) {
             Some(wait) => (start.after(wait.after).since(now), wait.by),
             // Whoever is last in line goes as soon as those before it have gone.
-            None => (start.since(now), paceline_core::Cause::FirstAnswer),
+            None => (start.since(now), tail.by.clone().unwrap_or(Cause::FirstAnswer)),
         };
         Some(Wait { after, by })
     }

@@ -2,7 +2,7 @@
 
 use super::output::Record;
 use comfy_table::{ContentArrangement, Table, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use paceline::{Cause, Limiter, Origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -162,7 +162,7 @@ impl Summary {
     /// For people.
     pub(super) fn table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         let mut row = |name: &str, value: String| {
             table.add_row([name.to_owned(), value]);
         };
@@ -192,5 +192,12 @@ fn round(value: f64) -> f64 {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+    let style = ProgressStyle::with_template(template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key(
+        "per_sec",
+        |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            // A line that cannot be drawn is drawn again in a moment.
+            let _ = write!(out, "{:.1}/s", state.per_sec());
+        },
+    )
 }
