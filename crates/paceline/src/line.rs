@@ -60,6 +60,9 @@ struct Waiting {
     alarm: Option<Tick>,
 }
 
+/// How exactly somebody else's timer is set: finer than any timer goes off.
+const FINE: Duration = Duration::from_micros(50);
+
 /// Bells to ring when the lock is released.
 #[derive(Default)]
 struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>);
@@ -136,7 +139,10 @@ impl Waiter {
         let mut bells = Bells::default();
         let step = {
             let mut queue = self.line.queue.lock();
-            let sleep = queue.pump(&inner, &self.line.key, Some(self.ticket), &mut bells);
+            let sleep = match queue.is_timed_for(self.ticket, inner.clock.now()) {
+                true => None,
+                false => queue.pump(&inner, &self.line.key, Some(self.ticket), &mut bells),
+            };
             match queue.outcomes.remove(&self.ticket) {
                 Some(outcome) => Step::Done(outcome.map(|grant| {
                     let waited = inner.clock.now().since(self.joined);
@@ -242,6 +248,17 @@ impl Tail {
 }
 
 impl Queue {
+    /// Whether somebody else will wake up in time for this one: the head, whose alarm is set and
+    /// goes off before this one's deadline. Then the store need not be asked again.
+    fn is_timed_for(&mut self, ticket: Ticket, now: Tick) -> bool {
+        let alarm = match self.gate.head() {
+            Some((head, waiting)) if head != ticket => waiting.alarm,
+            _ => None,
+        };
+        let deadline = self.gate.get_mut(ticket).and_then(|waiting| waiting.deadline);
+        alarm.is_some_and(|alarm| alarm > now && deadline.is_none_or(|deadline| alarm < deadline))
+    }
+
     /// Admits from the head on as long as there is room. Tells `me`, if it is the head, how long
     /// to sleep.
     fn pump(
@@ -280,7 +297,8 @@ impl Queue {
                 head.alarm = alarm;
                 return Some(sleep);
             }
-            if head.alarm != alarm {
+            // One that goes off too early, or hardly too late, does no harm.
+            if head.alarm.is_none_or(|set| set.since(now) > sleep + FINE) {
                 head.alarm = alarm;
                 bells.0.push((Arc::clone(&head.bell), Some(sleep)));
             }

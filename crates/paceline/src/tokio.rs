@@ -8,11 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
 /// Wakes a task, and can set its timer from outside, so that a task sleeps through becoming the
 /// head of the line: one wake-up per admission.
 struct TaskBell {
+    /// Where the task runs: its timer lives and ends there, whoever sets it.
+    runtime: Handle,
     waker: Mutex<Waker>,
     /// Made when first needed: only the head of a line has a timer.
     timer: Mutex<Option<Pin<Box<Sleep>>>>,
@@ -25,10 +28,7 @@ impl Bell for TaskBell {
     }
 
     fn ring_after(&self, after: Duration) {
-        // Another thread without a runtime made room: the task has to set its timer itself.
-        if tokio::runtime::Handle::try_current().is_err() {
-            return self.ring();
-        }
+        let _inside = self.runtime.enter();
         let waker = self.waker.lock().clone();
         let mut timer = self.timer.lock();
         let deadline = tokio::time::Instant::now() + after;
@@ -50,6 +50,9 @@ impl Limiter {
     ///
     /// Dropping the future leaves the line and gives everything back.
     ///
+    /// # Panics
+    /// Outside of a tokio runtime, when it has to wait.
+    ///
     /// # Errors
     /// [`Error::Refused`] at once when the wait would be longer than allowed, and nothing was
     /// charged; [`Error::Invalid`] for an endpoint that is none.
@@ -57,8 +60,8 @@ impl Limiter {
         let call = call.into();
         let mut bell = None;
         let make = || {
-            let waker = Mutex::new(Waker::noop().clone());
-            let made = Arc::new(TaskBell { waker, timer: Mutex::new(None) });
+            let (runtime, waker) = (Handle::current(), Mutex::new(Waker::noop().clone()));
+            let made = Arc::new(TaskBell { runtime, waker, timer: Mutex::new(None) });
             bell = Some(Arc::clone(&made));
             made as Arc<dyn Bell>
         };
