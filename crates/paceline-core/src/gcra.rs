@@ -60,6 +60,12 @@ impl Rate {
         Self { unit, depth: capped(u128::from(unit) * u128::from(limit.burst)), shift }
     }
 
+    /// Whether it counts in whole nanoseconds.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.shift == 0
+    }
+
     /// What `amount` costs here.
     #[must_use]
     #[inline]

@@ -56,6 +56,24 @@ impl Lane {
         &self.dimension
     }
 
+    /// The rate and the integer of an ordinary bucket.
+    #[must_use]
+    #[inline]
+    pub fn bucket(&self) -> Option<(Rate, u64)> {
+        match self.bucket {
+            Bucket::Gcra(tat) => Some((self.rate, tat)),
+            Bucket::Strict(_) | Bucket::Fixed(_) => None,
+        }
+    }
+
+    /// Sets the integer of an ordinary bucket.
+    #[inline]
+    pub fn set_bucket(&mut self, full_at: u64) {
+        if let Bucket::Gcra(tat) = &mut self.bucket {
+            *tat = full_at;
+        }
+    }
+
     /// Nanoseconds until `amount` can be paid; 0 when it can be now.
     #[must_use]
     #[inline]

@@ -8,6 +8,7 @@
 //! * a hold gates everything (13), and after one, or before anything is known, one request goes
 //!   first while the others wait for its answer.
 
+use crate::gcra::Rate;
 use crate::lane::Lane;
 use crate::{Amount, Cost, Dimension, Limit, Origin, Tick};
 use smallvec::SmallVec;
@@ -173,9 +174,12 @@ impl ScopeState {
     /// Charges `cost` in every dimension that it spends, or nothing at all.
     #[inline]
     pub fn charge(&mut self, cost: &Cost, now: Tick) -> Verdict {
+        if self.hold <= now {
+            self.hold = Tick::ZERO;
+        }
         // Most scopes have one limit: asking and paying are then one step.
         if let [lane] = self.lanes.as_mut_slice()
-            && self.hold <= now
+            && self.hold == Tick::ZERO
         {
             return match lane.charge(cost.of(lane.dimension()), now) {
                 0 => Verdict::Granted,
@@ -281,6 +285,27 @@ impl ScopeState {
         self.outstanding.remove(&receipt.cost);
         if self.was_first(receipt) {
             self.phase = Phase::First;
+        }
+    }
+
+    /// The rate and the integer of the one bucket of requests that is all there is to this scope at
+    /// present: no other limit, no hold, nobody who went first. A store may then decide by it alone.
+    #[must_use]
+    #[inline]
+    pub fn lone_bucket(&self) -> Option<(Rate, u64)> {
+        match self.lanes.as_slice() {
+            [lane] if self.hold == Tick::ZERO && self.phase == Phase::Open => lane
+                .bucket()
+                .filter(|(rate, _)| rate.is_plain() && *lane.dimension() == Dimension::Requests),
+            _ => None,
+        }
+    }
+
+    /// Takes back the integer of the one bucket.
+    #[inline]
+    pub fn set_lone_bucket(&mut self, full_at: u64) {
+        if let [lane] = self.lanes.as_mut_slice() {
+            lane.set_bucket(full_at);
         }
     }
 

@@ -3,12 +3,14 @@
 //! A [`Store`] runs the engine's [`ScopeState`](paceline_core::ScopeState) under its own lock and
 //! its own clock; only durations leave it. [`Memory`] is the one for a single process.
 
+mod cell;
 mod clock;
 mod key;
 mod memory;
 mod store;
 
+pub use cell::Cell;
 pub use clock::Clock;
 pub use key::Key;
-pub use memory::{Cell, Memory};
+pub use memory::Memory;
 pub use store::{Admission, Grant, Place, Snapshot, Store, StoreError};

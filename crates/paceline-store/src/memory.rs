@@ -5,6 +5,7 @@
 //! scope becomes a full [`Cell`] when it has limits of its own, when a permit is out, or when a
 //! response taught something. Whatever is idle and full is dropped: it equals no bucket (rule 31).
 
+use crate::cell::Cell;
 use crate::{Admission, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -84,22 +85,6 @@ enum Slotted {
 /// What is done to a state under its lock.
 trait Step<R>: FnOnce(&Arc<Cell>, &mut ScopeState, Tick) -> R {}
 impl<R, F: FnOnce(&Arc<Cell>, &mut ScopeState, Tick) -> R> Step<R> for F {}
-
-/// The full state of one scope.
-#[derive(Debug)]
-pub struct Cell {
-    key: Key,
-    clock: Clock,
-    shape: Arc<AtomicU64>,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    state: ScopeState,
-    /// No longer in the table: whoever holds it has to look again.
-    dropped: bool,
-}
 
 impl Memory {
     /// An empty store on real, monotonic time.
@@ -185,7 +170,7 @@ impl Memory {
             let hash = self.hash(key.as_bytes());
             let table = self.shard(hash).lock();
             if let Some(Slot { state: Slotted::Full(cell), .. }) = table.find(hash, key) {
-                let mut inner = cell.inner.lock();
+                let mut inner = cell.lock();
                 if inner.state.governs(now) {
                     return Ok(step(cell, &mut inner.state, now));
                 }
@@ -204,9 +189,7 @@ impl Memory {
             if let (Some(tat), Some(lean)) = (tat, &self.lean) {
                 state.spend(&lean.used(tat, self.clock.now().as_nanos()), self.clock.now());
             }
-            let inner = Mutex::new(Inner { state, dropped: false });
-            let (clock, shape) = (self.clock.clone(), Arc::clone(&self.shape));
-            Arc::new(Cell { key: Key::new(key), clock, shape, inner })
+            Arc::new(Cell::new(Key::new(key), state, self.clock.clone(), Arc::clone(&self.shape)))
         };
         match table.find_mut(hash, key) {
             Some(slot) => match &slot.state {
@@ -220,7 +203,7 @@ impl Memory {
             None => {
                 let cell = fresh(None);
                 let state = Slotted::Full(Arc::clone(&cell));
-                let slot = Slot { key: cell.key.clone(), state };
+                let slot = Slot { key: cell.key().clone(), state };
                 table.slots.insert_unique(hash, slot, |slot| self.hash(slot.key.as_bytes()));
                 let depth = Scope::from_key(key).depth();
                 self.deepest.fetch_max(depth, Ordering::Relaxed);
@@ -240,7 +223,7 @@ impl Memory {
         loop {
             let cell = self.cell_of(key);
             let now = self.clock.now();
-            let mut inner = cell.inner.lock();
+            let mut inner = cell.lock();
             // Swept between the look-up and the lock: look again.
             if !inner.dropped {
                 return step(&cell, &mut inner.state, now);
@@ -263,7 +246,7 @@ impl Memory {
                 &known
             }
         };
-        let mut inner = cell.inner.lock();
+        let mut inner = cell.lock();
         (!inner.dropped).then(|| step(&mut inner.state, &self.clock))
     }
 
@@ -309,7 +292,7 @@ impl Memory {
         table.slots.retain(|slot| match &slot.state {
             Slotted::Lean(tat) => *tat > full_at,
             Slotted::Full(cell) => {
-                let mut inner = cell.inner.lock();
+                let mut inner = cell.lock();
                 let held = Arc::strong_count(cell) > 1;
                 inner.dropped = !held && inner.state.is_forgettable(now);
                 !inner.dropped
@@ -381,30 +364,6 @@ impl Lean {
     }
 }
 
-impl Cell {
-    /// The key of its scope.
-    #[must_use]
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// A number that moves when another cell may have come to govern instead of this one.
-    #[must_use]
-    #[inline]
-    pub fn shape(&self) -> u64 {
-        self.shape.load(Ordering::Acquire)
-    }
-
-    /// Charges `cost` here; `None` when the cell is no longer the one in the store.
-    #[must_use]
-    #[inline]
-    pub fn charge(&self, cost: &Cost) -> Option<Verdict> {
-        let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        (!inner.dropped).then(|| inner.state.charge(cost, now))
-    }
-}
-
 impl Store for Memory {
     #[inline]
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
@@ -412,7 +371,7 @@ impl Store for Memory {
             Ok(receipt) => {
                 Admission::Granted(Grant { place: Place::Cell(Arc::clone(cell)), receipt })
             }
-            Err(wait) => Admission::Wait(cell.key.clone(), wait),
+            Err(wait) => Admission::Wait(cell.key().clone(), wait),
         });
         Ok(governed.unwrap_or_else(|| {
             let receipt = Receipt::new(cost.clone(), self.clock.now());
@@ -438,7 +397,7 @@ impl Store for Memory {
         let now = self.clock.now();
         let table = self.shard(hash).lock();
         let Slotted::Full(cell) = &table.find(hash, key)?.state else { return None };
-        let mut inner = cell.inner.lock();
+        let mut inner = cell.lock();
         if !inner.state.governs(now) {
             return None;
         }
@@ -457,7 +416,7 @@ impl Store for Memory {
             Slotted::Lean(_) if self.deepest.load(Ordering::Relaxed) > 0 => None,
             Slotted::Lean(tat) => self.lean.as_ref().map(|lean| lean.charge(tat, cost, now)),
             Slotted::Full(cell) => {
-                let mut inner = cell.inner.lock();
+                let mut inner = cell.lock();
                 inner.state.governs(now).then(|| inner.state.charge(cost, now))
             }
         }
@@ -505,7 +464,7 @@ impl Store for Memory {
             shard.0.lock().slots.retain(|slot| {
                 let goes = scope.is_none_or(|scope| scope.covers(slot.key.as_str()));
                 if let (true, Slotted::Full(cell)) = (goes, &slot.state) {
-                    cell.inner.lock().dropped = true;
+                    cell.lock().dropped = true;
                 }
                 cleared += usize::from(goes);
                 !goes
@@ -515,8 +474,9 @@ impl Store for Memory {
     }
 
     fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError> {
-        let copy =
-            |cell: &Arc<Cell>, state: &mut ScopeState, now| (cell.key.clone(), state.clone(), now);
+        let copy = |cell: &Arc<Cell>, state: &mut ScopeState, now| {
+            (cell.key().clone(), state.clone(), now)
+        };
         let found = self.find(scope, copy).ok();
         if found.is_some() || !self.defaults_govern() {
             return Ok(found);

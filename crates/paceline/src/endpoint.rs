@@ -4,6 +4,7 @@ use crate::call::ONE;
 use paceline_core::{Cost, Scope, Verdict};
 use paceline_store::{Cell, Store, StoreError};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A handle on the scope that governs one endpoint; see
 /// [`Limiter::endpoint`](crate::Limiter::endpoint).
@@ -24,14 +25,22 @@ use std::sync::Arc;
 pub struct Endpoint {
     store: Arc<dyn Store>,
     scope: Scope<'static>,
-    resolved: Option<(Arc<Cell>, u64)>,
+    resolved: Option<Resolved>,
+}
+
+/// The cell that governs, for as long as the store keeps its shape.
+#[derive(Debug, Clone)]
+struct Resolved {
+    cell: Arc<Cell>,
+    shape: Arc<AtomicU64>,
+    seen: u64,
 }
 
 impl Endpoint {
     pub(crate) fn resolve(store: Arc<dyn Store>, scope: Scope<'static>) -> Self {
         let resolved = store.cell(&scope).map(|cell| {
-            let shape = cell.shape();
-            (cell, shape)
+            let shape = Arc::clone(cell.shape());
+            Resolved { cell, seen: shape.load(Ordering::Acquire), shape }
         });
         Self { store, scope, resolved }
     }
@@ -51,9 +60,9 @@ impl Endpoint {
     /// [`StoreError`] when the store cannot be reached.
     #[inline]
     pub fn charge(&mut self, cost: &Cost) -> Result<Verdict, StoreError> {
-        if let Some((cell, shape)) = &self.resolved
-            && cell.shape() == *shape
-            && let Some(verdict) = cell.charge(cost)
+        if let Some(known) = &self.resolved
+            && known.shape.load(Ordering::Acquire) == known.seen
+            && let Some(verdict) = known.cell.charge(cost)
         {
             return Ok(verdict);
         }

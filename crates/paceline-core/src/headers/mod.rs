@@ -1,6 +1,6 @@
 //! Reading what a response says about limits: a table of families, one small file each.
 //!
-//! A new family is a file with a `read` function, a row in [`FAMILIES`] and its test vectors.
+//! A new family is a file with a `read` function, a row in `FAMILIES` and its test vectors.
 //! Malformed values yield no signal, never an error; absurd ones are clamped or dropped (rule 8).
 
 mod anthropic;
