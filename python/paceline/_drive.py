@@ -61,7 +61,7 @@ class Alarm:
             self._loop.call_soon_threadsafe(self._wake)
 
     def ring_after(self, seconds: float) -> None:
-        """Wake the task in so many seconds; a later call replaces an earlier one."""
+        """Wake the task in so many seconds, or sooner if it is to be woken sooner already."""
         if threading.get_ident() == self._thread:
             self._set(seconds)
         else:
@@ -73,8 +73,11 @@ class Alarm:
             self._timer.cancel()
 
     def _set(self, seconds: float) -> None:
-        self.stop()
-        self._timer = self._loop.call_later(seconds, self._wake)
+        now = self._loop.time()
+        # Two who made room may ring in the wrong order: the sooner one counts.
+        if self._timer is None or not now < self._timer.when() <= now + seconds:
+            self.stop()
+            self._timer = self._loop.call_at(now + seconds, self._wake)
 
     def _wake(self) -> None:
         if not self._future.done():

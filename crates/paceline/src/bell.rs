@@ -9,7 +9,7 @@ pub trait Bell: Send + Sync {
     /// Wakes it now.
     fn ring(&self);
 
-    /// Wakes it after that long; a later call replaces an earlier one. Where a timer can be set
+    /// Wakes it after that long, or sooner if it is to be woken sooner already. Where a timer can be set
     /// for somebody else, the waiter sleeps through becoming the head of the line; otherwise it is
     /// woken to set its own.
     fn ring_after(&self, _after: Duration) {

@@ -33,6 +33,8 @@ impl Bell for TaskBell {
         let mut timer = self.timer.lock();
         let deadline = tokio::time::Instant::now() + after;
         match timer.as_mut() {
+            // Two who made room may ring in the wrong order: the sooner one counts.
+            Some(sleep) if !sleep.is_elapsed() && sleep.deadline() <= deadline => {}
             Some(sleep) => sleep.as_mut().reset(deadline),
             None => *timer = Some(Box::pin(tokio::time::sleep_until(deadline))),
         }

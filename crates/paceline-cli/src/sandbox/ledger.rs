@@ -7,7 +7,7 @@ use paceline_core::provider::{Account, Refusal, Standing};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Credentials come from outside, so their number is bounded: beyond it the one idle for longest
 /// is forgotten, and starts afresh should it come back.
@@ -29,6 +29,9 @@ pub(super) struct Admission {
 pub(super) struct Decision {
     pub(super) outcome: Result<Admission, Refusal>,
     pub(super) standings: Vec<Standing>,
+    /// When it was taken: one clock counts and tells, or a reset on a whole second would be told a
+    /// second late.
+    pub(super) at: SystemTime,
 }
 
 #[derive(Debug)]
@@ -103,7 +106,7 @@ impl Ledger {
         });
         self.refused += u64::from(outcome.is_err());
         self.note(now, outcome.ok(), costs);
-        Decision { outcome, standings }
+        Decision { outcome, standings, at: UNIX_EPOCH + at }
     }
 
     fn note(&mut self, now: Duration, admission: Option<Admission>, costs: &[u64]) {

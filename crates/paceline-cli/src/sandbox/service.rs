@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The largest body that is read.
 const MAX_BODY: usize = 16 << 20;
@@ -85,7 +85,7 @@ impl Service {
         };
         let credential = self.credential(&head.headers);
         let decision = self.ledger.lock().admit(credential, &costs);
-        let wall = SystemTime::now();
+        let wall = decision.at;
         let mut response = match decision.outcome {
             Ok(Admission { n, fault }) => {
                 if !self.latency.is_zero() {
