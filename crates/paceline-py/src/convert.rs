@@ -24,7 +24,7 @@ fn raise_refused(py: Python<'_>, refused: &Refused) -> PyErr {
     static EXCEEDED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let made = EXCEEDED.import(py, "paceline.errors", "RateLimitExceeded").and_then(|class| {
         let dimension = refused.dimension();
-        let seconds = refused.retry_after.as_secs_f64();
+        let seconds = wait(refused.retry_after);
         class.call1((refused.to_string(), &refused.scope, dimension.as_str(), seconds))
     });
     made.map_or_else(|error| error, PyErr::from_value)
@@ -72,6 +72,15 @@ pub(crate) fn amount_of(given: &Bound<'_, PyAny>) -> PyResult<Amount> {
         PyTypeError::new_err(format!("a cost is a number, not {kind}"))
     })?;
     Amount::from_f64(number).map_err(invalid)
+}
+
+/// A wait in seconds, rounded up to what a float can hold: whoever waits it is never early.
+pub(crate) fn wait(span: Duration) -> f64 {
+    let seconds = span.as_secs_f64();
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(told) if told < span => seconds.next_up(),
+        _ => seconds,
+    }
 }
 
 /// A span of seconds; `None` for none.

@@ -112,7 +112,7 @@ impl Limiter {
     ) -> PyResult<f64> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
         let wait = self.inner.wait_time(call).map_err(|error| raise(py, error))?;
-        Ok(wait.as_secs_f64())
+        Ok(convert::wait(wait))
     }
 
     /// Declare a limit for an endpoint and everything below it.

@@ -1,6 +1,6 @@
 //! Permits and places in line.
 
-use crate::convert::{amount_of, invalid, raise};
+use crate::convert::{amount_of, invalid, raise, wait};
 use paceline::{Amount, Cost, Dimension, Step, headers};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -68,7 +68,7 @@ impl Permit {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reading = headers::detect(status, pairs, now);
         self.held()?.observe(&reading).map_err(|error| raise(py, error))?;
-        Ok(reading.retry_after.map(|wait| wait.as_secs_f64()))
+        Ok(reading.retry_after.map(wait))
     }
 
     /// Seconds waited for it.
@@ -136,7 +136,7 @@ impl Waiter {
                 let permit = outcome.map_err(|error| raise(py, error))?;
                 Ok(Some(Bound::new(py, Permit::new(permit))?.into_any()))
             }
-            Step::Sleep(after) => Ok(Some(after.as_secs_f64().into_pyobject(py)?.into_any())),
+            Step::Sleep(after) => Ok(Some(wait(after).into_pyobject(py)?.into_any())),
             Step::Park => Ok(None),
         }
     }
