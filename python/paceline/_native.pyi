@@ -73,11 +73,11 @@ class Limiter:
     def set_limit(
         self,
         endpoint: str,
-        *,
         limit: int,
         window: str = "1m",
         dimension: str = "requests",
         burst: int | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         """Declare a limit for an endpoint and everything below it.

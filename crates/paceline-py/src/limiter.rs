@@ -119,7 +119,7 @@ impl Limiter {
     ///
     /// The same dimension and window replaces a limit and keeps what was used of it; another window
     /// adds a second limit, and both must pay.
-    #[pyo3(signature = (endpoint, *, limit, window="1m", dimension="requests", burst=None, strict=false))]
+    #[pyo3(signature = (endpoint, limit, window="1m", dimension="requests", burst=None, *, strict=false))]
     #[allow(clippy::too_many_arguments)]
     fn set_limit(
         &self,
