@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import signal
 import threading
 import time
 from datetime import timedelta
@@ -202,3 +203,20 @@ def test_rule_18_threads_are_served_and_never_more_than_the_limit() -> None:
     assert len(waits) == 25
     assert time.perf_counter() - started >= 0.04, "twenty of them had to wait two ms each"
     assert limiter.waiting == 0
+
+
+def test_rule_20_an_interrupt_ends_a_wait_and_gives_its_place_back() -> None:
+    limiter = RateLimiter()
+    limiter.set_limit(API, 1, "1h")
+    limiter.acquire(API)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.03, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        limiter.acquire(API)
+    timer.join()
+    assert limiter.waiting == 0
+    status = limiter.get_status(API)
+    assert status is not None
+    assert status.reset_in == pytest.approx(3600, abs=1), "nothing was charged"
