@@ -4,6 +4,7 @@
 //! says anything about it; only what was spent since the last reset, and when the next one is.
 
 use crate::{Amount, Tick};
+use std::time::Duration;
 
 /// The state of a fixed window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -12,6 +13,8 @@ pub struct Fixed {
     spent: Amount,
     /// The next reset, once a response told it.
     reset: Option<Tick>,
+    /// When the first of it was spent: where no reset is told, the window ends one window later.
+    began: Option<Tick>,
     /// The reset before that, from which the window can be measured.
     last: Option<Tick>,
 }
@@ -20,26 +23,24 @@ impl Fixed {
     /// Nanoseconds until `amount` fits under `limit`; 0 when it does now.
     #[must_use]
     pub fn wait(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> u64 {
-        let current = self.rolled(now);
+        let current = self.rolled(window, now);
         if current.spent.is_zero() || current.spent.plus(amount) <= limit {
             return 0;
         }
-        match current.reset {
-            Some(reset) => reset.as_nanos().saturating_sub(now.as_nanos()).max(1),
-            // All of it is in flight and no answer has named the new reset yet.
-            None => window,
-        }
+        let ends = current.ends(window).unwrap_or(now);
+        ends.as_nanos().saturating_sub(now.as_nanos())
     }
 
     /// Spends `amount` now.
-    pub fn spend(&mut self, amount: Amount, now: Tick) {
-        *self = self.rolled(now);
+    pub fn spend(&mut self, amount: Amount, window: u64, now: Tick) {
+        *self = self.rolled(window, now);
+        self.began.get_or_insert(now);
         self.spent = self.spent.plus(amount);
     }
 
     /// Gives back `amount` that was spent at `at`, if that was in the present window.
     pub fn refund(&mut self, amount: Amount, at: Tick, window: u64, now: Tick) {
-        *self = self.rolled(now);
+        *self = self.rolled(window, now);
         let began = self.reset.map_or(0, |reset| reset.as_nanos().saturating_sub(window));
         if at.as_nanos() >= began {
             self.spent = self.spent.minus(amount);
@@ -48,8 +49,8 @@ impl Fixed {
 
     /// What is left now.
     #[must_use]
-    pub fn remaining(&self, limit: Amount, now: Tick) -> Amount {
-        limit.minus(self.rolled(now).spent)
+    pub fn remaining(&self, limit: Amount, window: u64, now: Tick) -> Amount {
+        limit.minus(self.rolled(window, now).spent)
     }
 
     /// The next reset, if it is known and not past.
@@ -69,13 +70,19 @@ impl Fixed {
         self.last = self.last_reset(now);
         self.spent = limit.minus(left);
         self.reset = reset.or(self.reset.filter(|reset| *reset > now));
+        self.began.get_or_insert(now);
     }
 
-    /// The state at `now`: past a reset nothing is spent. The reset after that one is the server's
-    /// to tell, for its next window usually begins with the next request.
-    fn rolled(&self, now: Tick) -> Self {
-        match self.reset {
-            Some(reset) if reset <= now => Self { last: Some(reset), ..Self::default() },
+    /// When the present window ends, as far as is known.
+    fn ends(&self, window: u64) -> Option<Tick> {
+        self.reset.or_else(|| Some(self.began?.after(Duration::from_nanos(window))))
+    }
+
+    /// The state at `now`: past its end nothing is spent. The end of the next window is the server's
+    /// to tell, for that usually begins with the next request.
+    fn rolled(&self, window: u64, now: Tick) -> Self {
+        match self.ends(window) {
+            Some(end) if end <= now => Self { last: self.reset.or(self.last), ..Self::default() },
             _ => *self,
         }
     }
@@ -84,6 +91,7 @@ impl Fixed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const LIMIT: Amount = Amount::units(10);
     const WINDOW: u64 = 60_000_000_000;
@@ -93,11 +101,31 @@ mod tests {
         let mut fixed = Fixed::default();
         let reset = Tick::from_nanos(30_000_000_000);
         fixed.told(Amount::ONE, LIMIT, Some(reset), Tick::ZERO);
-        fixed.spend(Amount::ONE, Tick::ZERO);
+        fixed.spend(Amount::ONE, WINDOW, Tick::ZERO);
         let late = Tick::from_nanos(29_999_999_999);
         assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, late), 1);
-        assert_eq!(fixed.remaining(LIMIT, late), Amount::ZERO);
+        assert_eq!(fixed.remaining(LIMIT, WINDOW, late), Amount::ZERO);
         assert_eq!(fixed.wait(LIMIT, LIMIT, WINDOW, reset), 0);
+    }
+
+    proptest! {
+        /// Whatever the server says of resets, or does not say, waiting as long as told succeeds.
+        #[test]
+        fn rule_21_waiting_as_long_as_told_succeeds(
+            history in proptest::collection::vec((0u64..90, 0u64..12, proptest::option::of(0u64..90)), 0..30),
+        ) {
+            let (mut fixed, mut now) = (Fixed::default(), Tick::ZERO);
+            for (pause, left, reset) in history {
+                now = now.after(Duration::from_secs(pause));
+                fixed.spend(Amount::ONE, WINDOW, now);
+                let reset = reset.map(|secs| now.after(Duration::from_secs(secs)));
+                fixed.told(Amount::units(left), LIMIT, reset, now);
+                let wait = fixed.wait(Amount::ONE, LIMIT, WINDOW, now);
+                prop_assert!(wait <= 90_000_000_000);
+                let then = now.after(Duration::from_nanos(wait));
+                prop_assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, then), 0);
+            }
+        }
     }
 
     #[test]

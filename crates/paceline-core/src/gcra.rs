@@ -104,7 +104,7 @@ impl Rate {
         if self.shift == 0 {
             return now.as_nanos();
         }
-        capped(u128::from(now.as_nanos()) << self.shift)
+        u64::try_from(u128::from(now.as_nanos()) << self.shift).unwrap_or(u64::MAX)
     }
 
     /// A span of this rate's ticks in nanoseconds, rounded up: whoever waits it is never early.

@@ -115,7 +115,7 @@ impl Lane {
                 *tat = gcra::spend(*tat, self.rate.debit(amount), self.rate.at(now));
             }
             Bucket::Strict(log) => log.spend(amount, whole, window, now),
-            Bucket::Fixed(fixed) => fixed.spend(amount, now),
+            Bucket::Fixed(fixed) => fixed.spend(amount, window, now),
         }
     }
 
@@ -135,7 +135,7 @@ impl Lane {
         match &self.bucket {
             Bucket::Gcra(tat) => self.rate.remaining(*tat, now),
             Bucket::Strict(log) => self.whole().minus(log.spent(now)),
-            Bucket::Fixed(fixed) => fixed.remaining(self.whole(), now),
+            Bucket::Fixed(fixed) => fixed.remaining(self.whole(), self.window(), now),
         }
     }
 

@@ -39,6 +39,9 @@ impl ScopeState {
         for signal in &reading.signals {
             self.learn(receipt, signal, late, now);
         }
+        if self.has_limits() && !reading.rejected {
+            self.phase = Phase::Open;
+        }
         was_first || !reading.is_silent()
     }
 
@@ -161,17 +164,15 @@ fn follow_window(
     late: bool,
     now: Tick,
 ) {
-    // An answer from a window that is over says nothing about the present one.
-    if signal.reset.is_some_and(|reset| reset.is_zero()) {
-        return;
-    }
     let reset = signal.reset.map(|reset| now.after(reset));
     let fixed = lane.as_fixed();
     let known = fixed.as_ref().and_then(|fixed| fixed.reset(now));
     let last = fixed.and_then(|fixed| fixed.last_reset(now));
     let blur = BLUR.min(lane.limit().window.duration() / 2);
     let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(blur));
-    if reset.zip(known).is_some_and(|(told, known)| known > told.after(blur)) {
+    // An earlier reset is that of a window before, unless the newest answer says it.
+    let sooner = reset.zip(known).is_some_and(|(told, known)| known > told.after(blur));
+    if sooner && late {
         return;
     }
     let mut limit = Limit::clone(lane.limit());
@@ -179,7 +180,12 @@ fn follow_window(
         (limit.units, limit.burst) = (units, units);
     }
     let before = if next_window { known } else { last };
-    let distance = reset.zip(before).map(|(told, before)| told.since(before));
+    // Across a pause it would be the pause that is measured.
+    let measured = |told: Tick, before: Tick| {
+        let distance = told.since(before);
+        (now.since(before) <= distance / 2).then_some(distance)
+    };
+    let distance = reset.zip(before).and_then(|(told, before)| measured(told, before));
     if let Some(window) = signal.window {
         (limit.window, limit.origin) = (window, Origin::Confirmed);
     } else if let Some(distance) = distance.and_then(Window::from_duration) {
@@ -329,6 +335,39 @@ mod tests {
         let status = &state.status(at(10_002)).limits[0];
         assert_eq!(status.limit.window.to_string(), "1h");
         assert_eq!(status.limit.origin, Origin::Estimated);
+    }
+
+    #[test]
+    fn rule_9_a_wrong_reset_heals_with_the_next_answer() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        let ask = |state: &mut ScopeState, ms: u64, remaining: u64, reset_ms: u64| {
+            let receipt = state.admit(&Cost::ONE, at(ms)).unwrap();
+            state.observe(&receipt, &fixed(60, remaining, reset_ms), &policy, at(ms + 1));
+        };
+        ask(&mut state, 0, 59, 31_000_000_000);
+        ask(&mut state, 1_000, 58, 59_000);
+        assert_eq!(state.status(at(1_001)).limits[0].reset, Duration::from_secs(59));
+    }
+
+    #[test]
+    fn rule_9_a_pause_is_no_window() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(60, 59, 60_000), &policy, at(0));
+        let five_hours = 5 * 3_600_000;
+        let receipt = state.admit(&Cost::ONE, at(five_hours)).unwrap();
+        state.observe(&receipt, &fixed(60, 59, 60_000), &policy, at(five_hours));
+        assert_eq!(state.status(at(five_hours)).limits[0].limit.window.to_string(), "1m");
+    }
+
+    #[test]
+    fn rule_11_a_window_without_a_reset_ends_all_the_same() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        let mut silent = fixed(1, 0, 0);
+        silent.signals[0].reset = None;
+        state.observe(&receipt(0), &silent, &policy, at(0));
+        let wait = state.wait(&Cost::ONE, at(0)).unwrap();
+        assert_eq!(wait.after, Duration::from_secs(60));
+        assert_eq!(state.wait(&Cost::ONE, at(60_000)), None);
     }
 
     #[test]

@@ -39,13 +39,16 @@ pub(crate) enum Phase {
     Open,
     /// The next request goes alone.
     First,
-    /// It went at `since`; the others wait for its answer, but not longer than to `until`.
+    /// It went at `since`; the others wait for its answer, but only to `until`, and then one more
+    /// goes.
     Asking { since: Tick, until: Tick },
 }
 
 /// How long the others wait for the answer of the one that went first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a scope without limits remembers that it was told to stay away.
+const REMEMBERED: Duration = Duration::from_secs(600);
 /// Idle windows after which a learned limit is forgotten.
 const KEPT: u32 = 10;
 
@@ -207,8 +210,14 @@ impl ScopeState {
         if let Verdict::Wait(wait) = self.charge(cost, now) {
             return Err(*wait);
         }
-        if self.phase != Phase::Open {
-            self.phase = Phase::Asking { since: now, until: now.after(PATIENCE) };
+        // Another one goes when the first has no answer in time; then either answer will do.
+        let since = match self.phase {
+            Phase::Open => None,
+            Phase::First => Some(now),
+            Phase::Asking { since, .. } => Some(since),
+        };
+        if let Some(since) = since {
+            self.phase = Phase::Asking { since, until: now.after(PATIENCE) };
         }
         self.outstanding.add(cost);
         Ok(Receipt { cost: cost.clone(), at: now, before: self.over.clone() })
@@ -262,13 +271,16 @@ impl ScopeState {
         }
     }
 
-    /// The request behind `receipt` is over: it was answered, or its fate is unknown.
-    pub fn close(&mut self, receipt: &Receipt) {
+    /// The request behind `receipt` is over: it was answered, or its fate is unknown. Tells whether
+    /// others waited for it.
+    pub fn close(&mut self, receipt: &Receipt) -> bool {
         self.outstanding.remove(&receipt.cost);
         self.over.add(&receipt.cost);
-        if self.was_first(receipt) {
+        let was_first = self.was_first(receipt);
+        if was_first {
             self.phase = Phase::Open;
         }
+        was_first
     }
 
     /// What a server may or may not have counted when it answered the request behind `receipt`,
@@ -356,7 +368,7 @@ impl ScopeState {
         let mut open = self.outstanding.iter();
         self.hold <= now
             && open.next().is_none()
-            && self.phase == Phase::Open
+            && !matches!(self.phase, Phase::Asking { .. })
             && self.lanes.iter().all(|lane| lane.until_full(now).is_zero())
     }
 
@@ -369,7 +381,9 @@ impl ScopeState {
             limit.origin.is_provisional()
                 || (limit.origin != Origin::Configured && age > limit.window.duration() * KEPT)
         };
-        self.is_idle(now) && self.lanes.iter().all(old)
+        // That one has to go first after a rejection is remembered for a while.
+        let settled = self.phase == Phase::Open || now.since(self.answered) > REMEMBERED;
+        self.is_idle(now) && settled && self.lanes.iter().all(old)
     }
 
     /// Whether it decides anything here.
@@ -489,6 +503,16 @@ mod tests {
         state.give_back(&Receipt::new(Cost::ONE, Tick::ZERO), secs(1));
         assert!(state.admit(&Cost::ONE, secs(1)).is_ok(), "the next one goes first instead");
         assert!(state.admit(&Cost::ONE, secs(1)).is_err());
+    }
+
+    #[test]
+    fn slow_answers_open_an_unknown_scope_all_the_same() {
+        let mut state = ScopeState::unknown();
+        let first = state.admit(&Cost::ONE, Tick::ZERO).unwrap();
+        assert!(state.admit(&Cost::ONE, secs(29)).is_err());
+        state.admit(&Cost::ONE, secs(30)).unwrap();
+        assert!(state.close(&first), "the others waited for it");
+        assert!(state.admit(&Cost::ONE, secs(33)).is_ok());
     }
 
     proptest! {

@@ -431,9 +431,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn close(&self, grant: &Grant) -> Result<(), StoreError> {
-        self.granted(grant, |state, _| state.close(&grant.receipt));
-        Ok(())
+    fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
+        Ok(self.granted(grant, |state, _| state.close(&grant.receipt)).unwrap_or(false))
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
@@ -442,14 +441,17 @@ impl Store for Memory {
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        let learn = |state: &mut ScopeState, clock: &Clock| {
+        let known = self.granted(grant, |state, clock| {
             state.observe(&grant.receipt, reading, &self.policy, clock.now())
-        };
-        let known = self.granted(grant, learn);
+        });
         Ok(match known {
             Some(changed) => changed,
             None if reading.is_silent() => false,
-            None => self.exactly(grant.key().as_str(), |_, state, _| learn(state, &self.clock)),
+            // What was granted there is not counted here: the scope is new, or was forgotten.
+            None => self.exactly(grant.key().as_str(), |_, state, now| {
+                let receipt = Receipt::new(grant.receipt.cost.clone(), grant.receipt.at);
+                state.observe(&receipt, reading, &self.policy, now)
+            }),
         })
     }
 

@@ -49,11 +49,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError`] when the store cannot be reached.
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError>;
 
-    /// The request of a grant is over, and taught nothing.
+    /// The request of a grant is over, and taught nothing. Tells whether others waited for it.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot be reached.
-    fn close(&self, grant: &Grant) -> Result<(), StoreError>;
+    fn close(&self, grant: &Grant) -> Result<bool, StoreError>;
 
     /// The request of a grant was never sent.
     ///

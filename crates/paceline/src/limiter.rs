@@ -326,6 +326,13 @@ impl Inner {
         }
     }
 
+    pub(crate) fn close(&self, grant: &Grant) -> Result<(), StoreError> {
+        if self.store.close(grant)? {
+            self.nudge(grant.key());
+        }
+        Ok(())
+    }
+
     pub(crate) fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
         self.store.give_back(grant)?;
         self.nudge(grant.key());
@@ -339,6 +346,7 @@ impl Inner {
             let line = self.lines.lock().get(key).map(Arc::clone);
             if let Some(line) = line {
                 line.replan(self);
+                self.leave(&line);
             }
         }
     }
@@ -348,6 +356,7 @@ impl Inner {
             let lines: Vec<_> = self.lines.lock().values().map(Arc::clone).collect();
             for line in lines {
                 line.replan(self);
+                self.leave(&line);
             }
         }
     }

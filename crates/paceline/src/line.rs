@@ -270,7 +270,6 @@ impl Queue {
     ) -> Option<Duration> {
         loop {
             let now = inner.clock.now();
-            self.expire(inner, key, now, me, bells);
             let (ticket, head) = self.gate.head()?;
             let wait = match inner.store.admit(&head.scope, &head.cost) {
                 Ok(Admission::Granted(grant)) => {
@@ -285,6 +284,9 @@ impl Queue {
             };
             if head.deadline.is_some_and(|deadline| now.after(wait.after) > deadline) {
                 self.decide(ticket, Err(refused(key, wait).into()), me, bells);
+                continue;
+            }
+            if self.expire(inner, key, now, me, bells) {
                 continue;
             }
             // A deadline further down the line may come before the head's turn.
@@ -327,7 +329,8 @@ impl Queue {
         Some(waiting)
     }
 
-    /// Refuses those whose time ran out although the forecast had been better.
+    /// Refuses those whose time ran out although the forecast had been better. The head is not
+    /// among them: it has just been asked for.
     fn expire(
         &mut self,
         inner: &Inner,
@@ -335,20 +338,20 @@ impl Queue {
         now: Tick,
         me: Option<Ticket>,
         bells: &mut Bells,
-    ) {
+    ) -> bool {
+        let mut any = false;
         while let Some((_, ticket)) = self.deadlines.first().copied().filter(|(at, _)| *at < now) {
-            let asked =
-                self.gate.get_mut(ticket).map(|late| (late.scope.clone(), late.cost.clone()));
-            let wait = asked.and_then(|(scope, cost)| {
-                self.tail = None;
-                self.forecast(inner, &scope, &cost)
-            });
-            match wait {
-                Some(wait) => self.decide(ticket, Err(refused(key, wait).into()), me, bells),
-                // There is room after all; it goes when it is the head.
-                None => self.deadlines.retain(|(_, other)| *other != ticket),
+            let Some(late) = self.remove(ticket) else { break };
+            self.tail = None;
+            let wait = self.forecast(inner, &late.scope, &late.cost);
+            let wait = wait.unwrap_or(Wait { after: Duration::ZERO, by: Cause::FirstAnswer });
+            self.outcomes.insert(ticket, Err(refused(key, wait).into()));
+            if me != Some(ticket) {
+                bells.0.push((late.bell, None));
             }
+            any = true;
         }
+        any
     }
 
     /// Refuses those whose turn will now come too late.

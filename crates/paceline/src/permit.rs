@@ -80,6 +80,14 @@ impl Permit {
         Ok(())
     }
 
+    /// The request is over, and its answer says nothing of limits: its cost stands, and may still be
+    /// settled.
+    pub fn close(&mut self) {
+        if self.fate != Fate::Over {
+            self.end(Fate::Sent);
+        }
+    }
+
     /// The request was never sent: everything comes back.
     pub fn cancel(mut self) {
         self.end(Fate::Unsent);
@@ -106,7 +114,7 @@ impl Permit {
     fn end(&mut self, fate: Fate) {
         let ended = match fate {
             Fate::Unsent => self.limiter.give_back(&self.grant),
-            Fate::Sent => self.limiter.store.close(&self.grant),
+            Fate::Sent => self.limiter.close(&self.grant),
             Fate::Over => Ok(()),
         };
         // A store that is away forgets the grant by itself: nothing is lost that waiting would save.

@@ -237,6 +237,31 @@ fn rule_21_a_wait_beyond_max_wait_is_refused_up_front_and_charges_nothing() {
 }
 
 #[test]
+fn rule_21_max_wait_is_inclusive() {
+    let mut callers = Callers::new(&["1/1s"]);
+    callers.arrive(0, Call::to(API));
+    callers.arrive(1, Call::to(API).max_wait(Duration::from_secs(1)));
+    // Whoever comes late to their own turn is still let through.
+    callers.clock.advance(Duration::from_millis(2_500));
+    callers.poll(1);
+    callers.run_until(3_000);
+    assert_eq!(callers.admitted, [(0, 0), (1, 2_500)]);
+}
+
+#[test]
+fn a_first_request_that_is_lost_lets_the_others_go() {
+    let mut callers = Callers::new(&[]);
+    callers.limiter = Limiter::builder().clock(callers.clock.clone()).learn_first(true).build();
+    for id in 0..3 {
+        callers.arrive(id, Call::to(API));
+    }
+    callers.run_until(40);
+    callers.permits.clear(); // no answer came
+    callers.run_until(50);
+    assert_eq!(callers.admitted, [(0, 0), (1, 40), (2, 40)]);
+}
+
+#[test]
 fn rule_21_a_hold_refuses_those_who_can_no_longer_make_it() {
     let mut callers = Callers::new(&["1/1s"]);
     let mut permit = callers.limiter.try_acquire(API).unwrap().unwrap();
