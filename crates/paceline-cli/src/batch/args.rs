@@ -45,6 +45,12 @@ pub struct BatchArgs {
     /// Skip what the output already holds, and go on behind it
     #[arg(long)]
     resume: bool,
+    /// With --resume: send again what failed before, and drop its old records
+    #[arg(long, requires = "resume")]
+    retry_failed: bool,
+    /// Replace an output that is not empty
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
     /// Write answers in the order of the input
     #[arg(long)]
     ordered: bool,
@@ -55,7 +61,7 @@ pub struct BatchArgs {
     #[arg(short, long = "limit", value_name = "[DIMENSION=]N/WINDOW")]
     limits: Vec<Limit>,
     /// Never exceed a --limit in any span of its window: for providers that count exact windows
-    #[arg(long)]
+    #[arg(long, requires = "limits")]
     strict: bool,
     /// Limits per endpoint, as TOML
     #[arg(long, value_name = "FILE")]
@@ -98,6 +104,7 @@ pub(super) struct Settings {
     pub(super) input: PathBuf,
     pub(super) output: Option<PathBuf>,
     pub(super) resume: bool,
+    pub(super) retry_failed: bool,
     pub(super) ordered: bool,
     pub(super) dry_run: bool,
     pub(super) quiet: bool,
@@ -119,6 +126,7 @@ impl BatchArgs {
     /// Checks everything that can be checked before anything is sent.
     pub(super) fn settle(self) -> Result<Settings, Failure> {
         let headers = self.credentials()?;
+        self.spare_the_output()?;
         let strict = |limit: Limit| if self.strict { limit.strict() } else { Ok(limit) };
         let limits = self.limits.into_iter().map(strict).collect::<Result<_, _>>()?;
         let config = self.config.as_deref().map(Config::load).transpose()?.unwrap_or_default();
@@ -130,6 +138,7 @@ impl BatchArgs {
             input: self.file,
             output: self.output,
             resume: self.resume,
+            retry_failed: self.retry_failed,
             ordered: self.ordered,
             dry_run: self.dry_run,
             quiet: self.quiet,
@@ -144,6 +153,23 @@ impl BatchArgs {
             headers,
             keep_headers: self.headers,
         })
+    }
+
+    /// Refuses an output that is the input, and one that would be lost.
+    fn spare_the_output(&self) -> Result<(), Failure> {
+        let Some(output) = self.output.as_deref().filter(|_| !self.dry_run) else { return Ok(()) };
+        let same = |a: &Path, b: &Path| Some(a.canonicalize().ok()? == b.canonicalize().ok()?);
+        if same(output, &self.file) == Some(true) {
+            return Err(format!("{} is the input; name another --output", output.display()).into());
+        }
+        let holds = std::fs::metadata(output).is_ok_and(|meta| meta.is_file() && meta.len() > 0);
+        if holds && !self.resume && !self.overwrite {
+            let shown = output.display();
+            return Err(
+                format!("{shown} is not empty; go on with --resume, or --overwrite it").into()
+            );
+        }
+        Ok(())
     }
 
     /// Headers from the environment and the header file. Errors name where a value should have come
@@ -205,6 +231,8 @@ impl Settings {
             // Each hop takes a permit of its own.
             .redirect(reqwest::redirect::Policy::none())
             .timeout(self.timeout)
+            // Shorter than servers keep an idle connection: one that they close is a lost request.
+            .pool_idle_timeout(Duration::from_secs(20))
             .user_agent(concat!("paceline/", env!("CARGO_PKG_VERSION")))
             .build()?;
         let retry = RetryConfig { max_retries: self.retries, ..RetryConfig::default() };

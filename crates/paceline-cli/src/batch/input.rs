@@ -143,20 +143,40 @@ fn headers(named: &BTreeMap<String, String>) -> Result<reqwest::header::HeaderMa
 fn resolve(target: &str, base: Option<&Url>) -> Result<Url, String> {
     let url = match (Url::parse(target), base) {
         (Ok(url), _) => url,
-        (Err(_), Some(base)) => {
-            base.join(target).map_err(|error| format!("bad path {target:?}: {error}"))?
-        }
+        (Err(_), Some(base)) => join(base, target)?,
         (Err(url::ParseError::RelativeUrlWithoutBase), None) if target.starts_with('/') => {
-            return Err(format!("path {target:?} needs --base-url"));
+            return Err(format!("path {} needs --base-url", shown(target)));
         }
         (Err(error), None) => {
-            return Err(format!("bad URL {target:?}: {error}; expected https://host/path"));
+            return Err(format!("bad URL {}: {error}; expected https://host/path", shown(target)));
         }
     };
     if matches!(url.scheme(), "http" | "https") {
         Ok(url)
     } else {
         Err(format!("bad URL: {}: is not http or https", url.scheme()))
+    }
+}
+
+/// A path under the base. What the base has in front of its host's root stays, unless the path
+/// begins with it: both `https://h/v1` and `https://gateway/openai` take `/v1/embeddings`.
+fn join(base: &Url, target: &str) -> Result<Url, String> {
+    let bad = |error| format!("bad path {}: {error}", shown(target));
+    let prefix = base.path().trim_end_matches('/');
+    let inside = target.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+    if !target.starts_with('/') || inside {
+        return base.join(target).map_err(bad);
+    }
+    base.join(&format!("{prefix}{target}")).map_err(bad)
+}
+
+/// A text for an error: without what may be a password, and not too long.
+fn shown(text: &str) -> String {
+    let visible =
+        text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, rest)| format!("…@{rest}"));
+    match visible.char_indices().nth(100) {
+        Some((end, _)) => format!("{:?}…", &visible[..end]),
+        None => format!("{visible:?}"),
     }
 }
 
@@ -189,6 +209,19 @@ mod tests {
     }
 
     #[test]
+    fn a_base_with_a_path_keeps_it() {
+        let read = |base: &str| {
+            let base = Url::parse(base).unwrap();
+            Request::read(1, r#"{"path": "/v1/chat"}"#, Some(&base)).unwrap().url.to_string()
+        };
+        assert_eq!(
+            read("https://gateway.example/openai"),
+            "https://gateway.example/openai/v1/chat"
+        );
+        assert_eq!(read("https://api.example.com/v1"), "https://api.example.com/v1/chat");
+    }
+
+    #[test]
     fn a_bad_line_says_what_is_wrong() {
         for (text, part) in [
             (r#"{"url": "https://a.example""#, "EOF"),
@@ -199,6 +232,7 @@ mod tests {
             (r#"{"url": "https://a.example", "cost": {"tokens": -1}}"#, "bad cost"),
             (r#"{"url": "https://a.example", "id": []}"#, "neither"),
             (r#"{"url": "https://a.example", "headers": {"a b": "c"}}"#, "bad header"),
+            ("https://user:hunter2@exa mple.com", "…@exa mple.com"),
             ("ftp://a.example", "not http"),
         ] {
             let error = read(text).unwrap_err();

@@ -34,11 +34,12 @@ const TICK: Duration = Duration::from_millis(200);
 /// A longer line is no request; it is skipped without being held in memory.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// A line that was read, or why it could not be.
-type Line = io::Result<(u64, String)>;
+/// A numbered line with its text, or what is wrong with it; or why nothing more could be read.
+type Line = io::Result<(u64, Result<String, String>)>;
 
-/// An answered request, what it cost, and the place in the window that it frees.
-type Answer = (Option<Record>, paceline::Cost, OwnedSemaphorePermit);
+/// What became of the request in a line (`None` when it was given up), what it cost, and the place
+/// in the window that it frees.
+type Answer = (u64, Option<Record>, paceline::Cost, OwnedSemaphorePermit);
 
 /// Runs the command and tells the exit status.
 ///
@@ -51,7 +52,10 @@ pub async fn run(args: BatchArgs) -> Result<u8, Failure> {
         return dry_run(&settings, lines).await;
     }
     let done = match (&settings.output, settings.resume) {
-        (Some(path), true) => Done::read(path).map_err(|error| at(path, "read", &error))?,
+        (Some(path), true) => {
+            let read = Done::read(path, settings.retry_failed);
+            read.map_err(|error| at(path, "resume", &error))?
+        }
         (None, true) => {
             return Err("--resume needs --output: it looks there for what is done".into());
         }
@@ -107,7 +111,7 @@ impl Batch {
         let mut ticks = tokio::time::interval(TICK);
         // A line with its request that waits for a place in the window.
         let mut next: Option<Request> = None;
-        let mut reading = true;
+        let (mut reading, mut stopping) = (true, false);
         let mut kept = Vec::new();
         while reading || next.is_some() || window.available_permits() < self.settings.window {
             tokio::select! {
@@ -115,8 +119,8 @@ impl Batch {
                 Some(answered) = answers.recv() => self.answered(answered, &mut kept)?,
                 _ = ticks.tick() => self.tick(),
                 Some(count) = total.recv() => self.progress.expect(count),
-                _ = stop.wait_for(|stop| *stop), if reading || next.is_some() => {
-                    (reading, next) = (false, None);
+                _ = stop.wait_for(|stop| *stop), if !stopping => {
+                    (stopping, reading, next) = (true, false, None);
                     self.progress.say("stopping: finishing what is in flight (Ctrl-C again to quit at once)");
                 }
                 Ok(place) = Arc::clone(&window).acquire_owned(), if next.is_some() => {
@@ -138,21 +142,23 @@ impl Batch {
     /// The request in a line, if it is one that has to be sent.
     fn request(
         &mut self,
-        (number, text): (u64, String),
+        (number, text): (u64, Result<String, String>),
         kept: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<Option<Request>, Failure> {
-        let text = text.trim();
-        let request = match Request::read(number, text, self.settings.base_url.as_ref()) {
-            _ if text.is_empty() => None,
+        let read = text.and_then(|text| match text.trim() {
+            "" => Ok(None),
+            text => Request::read(number, text, self.settings.base_url.as_ref()).map(Some),
+        });
+        let request = match read {
             Err(error) => {
                 self.progress.bad_line(number, &error);
                 None
             }
-            Ok(request) if self.done.has(&request) => {
+            Ok(Some(request)) if self.done.has(&request) => {
                 self.progress.resumed();
                 None
             }
-            Ok(request) => Some(request),
+            Ok(request) => request,
         };
         if request.is_none() {
             let written = self.output.skip(number).map_err(|error| self.unwritable(&error))?;
@@ -177,25 +183,31 @@ impl Batch {
         }
         self.host = Some(request.url.to_string());
         let sender = Arc::clone(&self.sender);
-        let cost = request.cost.clone();
+        let (line, cost) = (request.line, request.cost.clone());
         tokio::spawn(async move {
             let record = sender.send(request).await;
             // The batch is over before its answers are only when it failed.
-            drop(answer.send((record, cost, place)).await);
+            drop(answer.send((line, record, cost, place)).await);
         });
     }
 
     fn answered(
         &mut self,
-        (record, cost, place): Answer,
+        (line, record, cost, place): Answer,
         kept: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<(), Failure> {
-        let Some(record) = record else { return Ok(()) };
-        self.progress.answered(&record, &cost);
-        // In order, a place is free when its line is written, not before: what waits for its turn
-        // takes up memory.
-        kept.push(place);
-        let written = self.output.write(&record).map_err(|error| self.unwritable(&error))?;
+        let done = match record {
+            // Given up, because the batch is stopped: its place is free, and nobody waits for it.
+            None => self.output.skip(line),
+            // In order, a place is free when its line is written, not before: what waits for its
+            // turn takes up memory.
+            Some(record) => {
+                self.progress.answered(&record, &cost);
+                kept.push(place);
+                self.output.write(&record)
+            }
+        };
+        let written = done.map_err(|error| self.unwritable(&error))?;
         kept.truncate(kept.len().saturating_sub(written));
         Ok(())
     }
@@ -213,11 +225,11 @@ impl Batch {
     fn finish(self) -> Result<u8, Failure> {
         let rejected = self.sender.rejected.load(Ordering::Relaxed);
         let interrupted = *self.sender.stop.borrow();
-        let summary = self.progress.finish(rejected, interrupted);
+        let summary = self.progress.finish(rejected, interrupted, self.done.failed);
         self.settings.report(&summary)?;
         Ok(match summary {
             Summary { interrupted: true, .. } => exit::INTERRUPTED,
-            Summary { failed: 0, bad_lines: 0, .. } => exit::OK,
+            Summary { failed: 0, failed_before: 0, bad_lines: 0, .. } => exit::OK,
             _ => exit::FAILED,
         })
     }
@@ -227,9 +239,13 @@ async fn dry_run(settings: &Settings, mut lines: mpsc::Receiver<Line>) -> Result
     let mut plan = Plan::default();
     while let Some(line) = lines.recv().await {
         let (number, text) = line.map_err(|error| at(&settings.input, "read", &error))?;
-        match Request::read(number, text.trim(), settings.base_url.as_ref()) {
-            _ if text.trim().is_empty() => {}
-            Ok(request) => plan.add(&request, |key| settings.declared(key)),
+        let read = text.and_then(|text| match text.trim() {
+            "" => Ok(None),
+            text => Request::read(number, text, settings.base_url.as_ref()).map(Some),
+        });
+        match read {
+            Ok(None) => {}
+            Ok(Some(request)) => plan.add(&request, |key| settings.declared(key)),
             Err(error) => {
                 plan.bad_line();
                 drop(writeln!(io::stderr(), "paceline: line {number}: {error}"));
@@ -265,10 +281,9 @@ fn read_lines(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         for number in 1.. {
-            bytes.clear();
-            let line = match (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut bytes) {
-                Ok(0) => return,
-                Ok(_) => Ok((number, String::from_utf8_lossy(&bytes).into_owned())),
+            let line = match read_line(&mut input, &mut bytes) {
+                Ok(None) => return,
+                Ok(Some(text)) => Ok((number, text)),
                 Err(error) => Err(error),
             };
             let failed = line.is_err();
@@ -278,6 +293,25 @@ fn read_lines(mut input: Box<dyn BufRead + Send>) -> mpsc::Receiver<Line> {
         }
     });
     receiver
+}
+
+/// The next line, or what is wrong with it; `None` at the end.
+fn read_line(
+    input: &mut dyn BufRead,
+    bytes: &mut Vec<u8>,
+) -> io::Result<Option<Result<String, String>>> {
+    bytes.clear();
+    if input.take(LONGEST_LINE).read_until(b'\n', bytes)? == 0 {
+        return Ok(None);
+    }
+    if bytes.len() as u64 == LONGEST_LINE && bytes.last() != Some(&b'\n') {
+        input.skip_until(b'\n')?;
+        return Ok(Some(Err(format!("longer than {} MiB", LONGEST_LINE >> 20))));
+    }
+    // Files that were saved on Windows may begin with a mark.
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let text = std::str::from_utf8(text).map(ToOwned::to_owned);
+    Ok(Some(text.map_err(|error| format!("not UTF-8 after byte {}", error.valid_up_to()))))
 }
 
 /// Counts the lines of a file on a thread of its own, for the progress line.

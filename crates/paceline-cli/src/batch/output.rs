@@ -49,7 +49,7 @@ impl Record {
     }
 
     pub(super) fn succeeded(&self) -> bool {
-        self.error.is_none() && self.status.is_some_and(|status| (200..400).contains(&status))
+        succeeded(self.status, self.error.as_deref())
     }
 }
 
@@ -95,7 +95,8 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Writes to a file, or to standard output without one.
+    /// Writes to a file, or to standard output without one. What is in the file stays only if
+    /// `resume`.
     pub(super) fn open(path: Option<&Path>, resume: bool, ordered: bool) -> io::Result<Self> {
         let sink: Box<dyn Write + Send> = match path {
             None => Box::new(io::stdout()),
@@ -166,24 +167,30 @@ pub(super) struct Done {
     lines: Vec<u64>,
     /// Hashes of all other ids.
     ids: HashSet<u64>,
-    pub(super) count: u64,
+    /// Records of requests that did not succeed.
+    pub(super) failed: u64,
 }
 
 /// Lines that are remembered by a bit; 2^36 of them fill 8 GiB.
 const MOST_LINES: u64 = 1 << 36;
+/// How each record begins: what else an output ends with is not ours to cut off.
+const OPENING: &[u8] = br#"{"id":"#;
 
 #[derive(Deserialize)]
 struct Written {
     id: Value,
     line: u64,
+    status: Option<u16>,
+    error: Option<String>,
 }
 
 impl Done {
-    /// Reads an output and cuts off a line that was broken in the middle.
+    /// Reads an output and cuts off a line that was broken in the middle. With `again`, takes out
+    /// the records of requests that did not succeed, so that they are sent once more.
     ///
     /// # Errors
-    /// When the file cannot be read, or holds a whole line that no batch wrote.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
+    /// When the file cannot be read, or holds what no batch wrote; it is then left as it is.
+    pub(super) fn read(path: &Path, again: bool) -> io::Result<Self> {
         let mut done = Self::default();
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -192,34 +199,55 @@ impl Done {
         };
         let whole = done.read_lines(&file)?;
         file.set_len(whole)?;
+        if again && done.failed > 0 {
+            done = Self::default();
+            done.keep_successes(&file, path)?;
+        }
         Ok(done)
     }
 
     /// Reads whole lines; tells where the last of them ends.
     fn read_lines(&mut self, file: &File) -> io::Result<u64> {
         let mut reader = BufReader::new(file);
-        reader.seek(SeekFrom::Start(0))?;
         let (mut whole, mut number, mut line) = (0, 0_u64, Vec::new());
         loop {
             line.clear();
             let read = reader.read_until(b'\n', &mut line)?;
-            if read == 0 || line.last() != Some(&b'\n') {
+            number += 1;
+            let broken = line.last() != Some(&b'\n');
+            if broken && (line.starts_with(OPENING) || OPENING.starts_with(&line)) {
                 return Ok(whole);
             }
-            number += 1;
-            let written: Written = serde_json::from_slice(&line).map_err(|error| {
-                let message = format!("line {number} is not a record of a batch: {error}");
-                io::Error::new(io::ErrorKind::InvalidData, message)
-            })?;
-            self.add(&written.id, written.line);
+            self.add(&parse(&line, number)?);
             whole += read as u64;
         }
     }
 
-    fn add(&mut self, id: &Value, line: u64) {
-        self.count += 1;
-        if id.as_u64() == Some(line) && line < MOST_LINES {
-            let (word, bit) = place(line);
+    /// Replaces the file by one that holds only the records of requests that succeeded. Whatever
+    /// kills us, one of the two is there.
+    fn keep_successes(&mut self, file: &File, path: &Path) -> io::Result<()> {
+        let beside = path.with_added_extension("kept");
+        let mut kept = io::BufWriter::new(File::create(&beside)?);
+        let mut reader = BufReader::new(file);
+        reader.seek(SeekFrom::Start(0))?;
+        let (mut number, mut line) = (0, Vec::new());
+        while reader.read_until(b'\n', &mut line)? > 0 {
+            number += 1;
+            let written = parse(&line, number)?;
+            if written.succeeded() {
+                self.add(&written);
+                kept.write_all(&line)?;
+            }
+            line.clear();
+        }
+        kept.into_inner()?.sync_all()?;
+        std::fs::rename(beside, path)
+    }
+
+    fn add(&mut self, written: &Written) {
+        self.failed += u64::from(!written.succeeded());
+        if written.id.as_u64() == Some(written.line) && written.line < MOST_LINES {
+            let (word, bit) = place(written.line);
             if self.lines.len() <= word {
                 self.lines.resize(word + 1, 0);
             }
@@ -227,7 +255,7 @@ impl Done {
                 *word |= bit;
             }
         } else {
-            self.ids.insert(hash(id));
+            self.ids.insert(hash(&written.id));
         }
     }
 
@@ -239,6 +267,23 @@ impl Done {
         }
         self.ids.contains(&hash(&request.id))
     }
+}
+
+impl Written {
+    fn succeeded(&self) -> bool {
+        succeeded(self.status, self.error.as_deref())
+    }
+}
+
+fn parse(line: &[u8], number: u64) -> io::Result<Written> {
+    serde_json::from_slice(line).map_err(|error| {
+        let message = format!("line {number} is not a record of a batch: {error}");
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    })
+}
+
+fn succeeded(status: Option<u16>, error: Option<&str>) -> bool {
+    error.is_none() && status.is_some_and(|status| (200..400).contains(&status))
 }
 
 fn place(line: u64) -> (usize, u64) {

@@ -30,6 +30,8 @@ pub(super) struct Summary {
     pub(super) failed: u64,
     /// Already in the output.
     pub(super) resumed: u64,
+    /// Those of them that had not succeeded.
+    pub(super) failed_before: u64,
     /// Lines that are no request.
     pub(super) bad_lines: u64,
     /// Responses that refused for rate or load reasons, retried ones included.
@@ -146,12 +148,13 @@ impl Progress {
     }
 
     /// The figures, when everything is over.
-    pub(super) fn finish(mut self, rejected: u64, interrupted: bool) -> Summary {
+    pub(super) fn finish(mut self, rejected: u64, interrupted: bool, before: u64) -> Summary {
         self.bar.finish_and_clear();
         let seconds = self.started.elapsed().as_secs_f64();
         self.summary.seconds = round(seconds);
         self.summary.rate = round(self.summary.requests as f64 / seconds.max(1e-9));
         self.summary.rejected = rejected;
+        self.summary.failed_before = before;
         self.summary.interrupted = interrupted;
         self.summary.quota_used = self.summary.quota_used.map(round);
         self.summary
@@ -173,6 +176,12 @@ impl Summary {
         }
         if self.resumed > 0 {
             row("done before", self.resumed.to_string());
+        }
+        if self.failed_before > 0 {
+            row(
+                "failed before",
+                format!("{} (--retry-failed sends them again)", self.failed_before),
+            );
         }
         if self.bad_lines > 0 {
             row("bad lines", self.bad_lines.to_string());

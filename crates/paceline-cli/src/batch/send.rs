@@ -4,12 +4,14 @@ use super::input::{Body, Request};
 use super::output::{Record, body_of, headers_of};
 use paceline::retry::{Outcome, RetryConfig};
 use paceline::{Call, Limiter, Permit, headers};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, LOCATION};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Method, Response, StatusCode};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// As many hops as browsers follow.
 const MAX_REDIRECTS: u32 = 10;
@@ -55,7 +57,7 @@ impl Sender {
             record.wait(permit.waited());
             // Where no limit paces, a bound on what is in flight keeps us from flooding the host.
             let governed = self.limiter.status(request.url.as_str()).ok().flatten().is_some();
-            let _slot = if governed { None } else { self.unlimited.acquire().await.ok() };
+            let _slot = if governed { None } else { Some(self.slot().await?) };
             record.attempts += 1;
             self.in_flight.fetch_add(1, Ordering::Relaxed);
             let attempt = self.attempt(&request, &mut permit).await;
@@ -65,18 +67,31 @@ impl Sender {
                     let status = response.status();
                     let reading = observe(&response, &mut permit);
                     self.rejected.fetch_add(u64::from(reading.rejected), Ordering::Relaxed);
-                    if redirects < MAX_REDIRECTS && redirect(&mut request, &response) {
+                    if let Some(next) = hop(&request, &response) {
                         redirects += 1;
-                        continue;
+                        if redirects <= MAX_REDIRECTS {
+                            request = next;
+                            continue;
+                        }
+                        record.error = Some(format!("more than {MAX_REDIRECTS} redirects"));
+                        record.status = Some(status.as_u16());
+                        return Some(record);
                     }
                     let told = reading.rejected.then_some(Duration::ZERO).or(reading.retry_after);
                     match self.keep(&mut record, response).await {
+                        // A quota that is spent does not come back by asking again (rule 25).
+                        Ok(()) if is_spent(&record) => (0, None, None),
                         Ok(()) => (status.as_u16(), told, None),
                         Err(error) => (status.as_u16(), None, Some(error)),
                     }
                 }
                 Attempt::Unsent(error) => {
                     permit.cancel();
+                    (503, None, Some(error))
+                }
+                // A connection that was idle for too long, most of the time: worth another attempt if
+                // that repeats no effect.
+                Attempt::Lost(error) if request.method.is_idempotent() && !error.is_timeout() => {
                     (503, None, Some(error))
                 }
                 Attempt::Lost(error) => (0, None, Some(error)),
@@ -104,6 +119,17 @@ impl Sender {
             biased;
             _ = stop.wait_for(|stop| *stop) => None,
             permit = self.limiter.acquire(call) => Some(permit),
+        }
+    }
+
+    /// A place among those that are in flight where no limit is known; `None` when the batch was
+    /// stopped meanwhile.
+    async fn slot(&self) -> Option<SemaphorePermit<'_>> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => None,
+            slot = self.unlimited.acquire() => slot.ok(),
         }
     }
 
@@ -163,31 +189,42 @@ fn observe(response: &Response, permit: &mut Permit) -> paceline::Reading {
     reading
 }
 
-/// Turns the request into the next hop, as RFC 9110 §15.4 has it; false where there is none.
-fn redirect(request: &mut Request, response: &Response) -> bool {
-    let target = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-    let next = target.and_then(|target| request.url.join(target).ok());
-    let Some(next) = next.filter(|next| matches!(next.scheme(), "http" | "https")) else {
-        return false;
-    };
+/// The next hop, as RFC 9110 §15.4 has it; `None` where there is none.
+fn hop(request: &Request, response: &Response) -> Option<Request> {
+    let target = response.headers().get(LOCATION)?.to_str().ok()?;
+    let url = request.url.join(target).ok()?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return None;
+    }
+    let mut next = request.clone();
     match response.status() {
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND if request.method != Method::POST => {}
+        StatusCode::SEE_OTHER if request.method == Method::HEAD => {}
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => {
-            if request.method != Method::HEAD {
-                request.method = Method::GET;
-            }
-            request.body = None;
+            (next.method, next.body) = (Method::GET, None);
         }
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {}
-        _ => return false,
+        _ => return None,
     }
-    if next.origin() != request.url.origin() {
-        for secret in [AUTHORIZATION, COOKIE, HeaderName::from_static("x-api-key")] {
-            request.headers.remove(secret);
-        }
-        request.foreign = true;
+    if url.origin() != request.url.origin() {
+        // Any header may be a credential there.
+        next.headers.clear();
+        next.foreign = true;
     }
-    request.url = next;
-    true
+    next.url = url;
+    Some(next)
+}
+
+/// Whether an error says that the account has nothing left: OpenAI's `insufficient_quota`.
+fn is_spent(record: &Record) -> bool {
+    let failed = record.status.is_some_and(|status| status >= 400);
+    let code = |body: &RawValue| {
+        let body: Value = serde_json::from_str(body.get()).ok()?;
+        let error = body.get("error")?;
+        let is = |name: &str| error.get(name).and_then(Value::as_str) == Some("insufficient_quota");
+        Some(is("code") || is("type"))
+    };
+    failed && record.body.as_deref().and_then(code).unwrap_or(false)
 }
 
 /// The error and what caused it, without the URL, which may hold a secret.
