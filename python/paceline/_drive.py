@@ -11,7 +11,7 @@ from paceline._native import Permit
 
 if TYPE_CHECKING:
     from paceline._flow import Flow
-    from paceline._native import Limiter, Waiter
+    from paceline._native import Acquisition, Limiter, Waiter
 
 
 def run(flow: Flow) -> Any:
@@ -84,13 +84,14 @@ class Alarm:
             self._future.set_result(None)
 
 
-async def wait(waiter: Waiter, alarm: Alarm, limiter: Limiter) -> Permit:
+async def wait(waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acquisition) -> Permit:
     """Wait in line; whatever ends the wait early leaves it."""
     try:
         while True:
             rung = alarm.arm()
             step = waiter.poll()
             if isinstance(step, Permit):
+                acquisition.keep(step)
                 return step
             if step is not None:
                 if limiter.pass_virtual_time(step):

@@ -17,8 +17,16 @@ __all__ = [
     "RetryPolicy",
     "VirtualClock",
     "Waiter",
+    "end_waits",
+    "forked",
     "main",
 ]
+
+def end_waits() -> int:
+    """Wake every thread that waits, to end; tell how many there are."""
+
+def forked() -> None:
+    """Forget, in a child, who waited in the parent."""
 
 def main(argv: list[str]) -> int:
     """Run the command line, the program's name first, and give its exit status."""
@@ -27,15 +35,15 @@ def main(argv: list[str]) -> int:
 class Limiter:
     """The engine's limiter."""
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         *,
         default_limits: Mapping[str, int | None] | None = None,
         raise_on_limit: bool = False,
         retry: RetryPolicy | None = None,
         max_wait: float | None = None,
         clock: VirtualClock | None = None,
-    ) -> Self: ...
+    ) -> None: ...
     def acquire(
         self,
         endpoint: str,
@@ -118,6 +126,9 @@ class Acquisition:
     """A permit to be awaited."""
 
     def __await__(self) -> Generator[Any, None, Permit]: ...
+    def keep(self, permit: Permit) -> None:
+        """Remember the permit, to be closed when the block is left."""
+
     def __aenter__(self) -> Acquisition: ...
     def __aexit__(self, _kind: object, _error: object, _trace: object) -> Ready: ...
 

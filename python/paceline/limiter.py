@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paceline import _native, status
+from paceline import _native, _process, status
 from paceline.retry import RetryConfig
 
 if TYPE_CHECKING:
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from paceline.status import RateLimitStatus
 
 
+#: Connections that are kept to each host: about as many as threads that share a limiter.
+_CONNECTIONS = 64
+
+
 class _Limiter(_native.Limiter):
     """What both kinds of limiter share: their settings, and how they show themselves."""
 
-    retry: RetryConfig
-    max_wait: float | None
-
-    def __new__(
-        cls,
+    def __init__(
+        self,
         storage: str = "memory",
         *,
         default_limits: Mapping[str, int | None] | None = None,
@@ -31,22 +32,20 @@ class _Limiter(_native.Limiter):
         retry: RetryConfig | None = None,
         max_wait: float | None = None,
         clock: _native.VirtualClock | None = None,
-    ) -> Self:
+    ) -> None:
         if storage != "memory":
             message = f'bad storage {storage!r}: expected "memory"'
             raise ValueError(message)
-        retry = retry or RetryConfig()
-        self = super().__new__(
-            cls,
+        self.retry = retry or RetryConfig()
+        self.max_wait = max_wait
+        super().__init__(
             default_limits=default_limits,
             raise_on_limit=raise_on_limit,
-            retry=retry.policy,
+            retry=self.retry.policy,
             max_wait=max_wait,
             clock=clock,
         )
-        self.retry = retry
-        self.max_wait = max_wait
-        return self
+        _process.used()
 
     def get_status(self, endpoint: str) -> RateLimitStatus | None:
         """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
@@ -107,9 +106,16 @@ class RateLimiter(_Limiter):
             return session.request(method, url, **kwargs)
 
     def _open(self) -> requests.Session:
+        from http.cookiejar import DefaultCookiePolicy  # noqa: PLC0415
+
         import requests  # noqa: PLC0415
 
-        self._session = self.wrap_session(requests.Session())
+        session = requests.Session()
+        # Calls that share a limiter are not one visitor: no cookie goes from one to the next.
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        for prefix in ("https://", "http://"):
+            session.mount(prefix, requests.adapters.HTTPAdapter(pool_maxsize=_CONNECTIONS))
+        self._session = self.wrap_session(session)
         return self._session
 
     def wrap_session(self, session: requests.Session) -> requests.Session:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 from paceline._native import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class RetryStrategy(enum.Enum):
@@ -44,12 +48,19 @@ class RetryConfig:
     jitter: float = 0.1
     #: ``"safe"`` sends a method that is not idempotent again only after a 429
     replay: Literal["all", "safe"] = "all"
-    #: the same for the engine
-    policy: RetryPolicy = field(init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[..., RetryConfig], tuple[object, ...]]:
+        """Survive copying and a process pool."""
+        return type(self), tuple(getattr(self, it.name) for it in fields(self))
 
     def __post_init__(self) -> None:
         """Check everything at once, where the mistake is made."""
-        policy = RetryPolicy(
+        _ = self.policy
+
+    @cached_property
+    def policy(self) -> RetryPolicy:
+        """The same for the engine."""
+        return RetryPolicy(
             max_retries=self.max_retries,
             strategy=RetryStrategy(self.strategy).value,
             base_delay=self.base_delay,
@@ -59,4 +70,3 @@ class RetryConfig:
             jitter=self.jitter,
             replay=self.replay,
         )
-        object.__setattr__(self, "policy", policy)

@@ -28,6 +28,7 @@ class Memory(requests.adapters.HTTPAdapter):
 @pytest.mark.parametrize("block", BLOCKS)
 def test_the_readme_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("requests.sessions.HTTPAdapter", Memory)
+    monkeypatch.setattr("requests.adapters.HTTPAdapter", Memory)
     code = compile(block, str(README), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert isinstance(code, CodeType)
     names: dict[str, Any] = {"my_session": requests.Session()}

@@ -1,10 +1,32 @@
 //! Waking Python: a lock for a thread, an alarm for an event loop.
 
 use paceline::Bell;
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+
+/// Whether the interpreter is about to end. A daemon thread that still waits then would be unwound
+/// by force through our frames, which ends the process: it has to leave before.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// The bells of all threads that wait.
+static THREADS: Mutex<Vec<Weak<ThreadBell>>> = Mutex::new(Vec::new());
+
+/// Wakes every thread that waits, to end; tells how many there are.
+#[pyfunction]
+pub(crate) fn end_waits(py: Python<'_>) -> usize {
+    ENDING.store(true, Ordering::Release);
+    let bells: Vec<_> = locked().iter().filter_map(Weak::upgrade).collect();
+    // Rung without the lock, and with the interpreter that is held already.
+    bells.iter().for_each(|bell| bell.release(py));
+    bells.len()
+}
+
+fn locked() -> std::sync::MutexGuard<'static, Vec<Weak<ThreadBell>>> {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A lock that a thread waits for: Python's own means to sleep, which signals interrupt.
 ///
@@ -19,7 +41,19 @@ impl ThreadBell {
             lock.call_method0("acquire")?;
             Ok(lock.unbind())
         };
-        Arc::new(Self(taken()))
+        let bell = Arc::new(Self(taken()));
+        let mut threads = locked();
+        threads.retain(|other| other.strong_count() > 0);
+        threads.push(Arc::downgrade(&bell));
+        drop(threads);
+        bell
+    }
+
+    fn release(&self, py: Python<'_>) {
+        // A lock that is free already has rung.
+        if let Ok(lock) = &self.0 {
+            drop(lock.bind(py).call_method0("release"));
+        }
     }
 
     /// Sleeps until it rings, or that long. Raises what a signal handler raises.
@@ -32,16 +66,16 @@ impl ThreadBell {
         }
         let lock = self.0.as_ref().map_err(|error| error.clone_ref(py))?;
         lock.bind(py).call_method("acquire", (), Some(&arguments))?;
+        if ENDING.load(Ordering::Acquire) {
+            return Err(PySystemExit::new_err(()));
+        }
         Ok(())
     }
 }
 
 impl Bell for ThreadBell {
     fn ring(&self) {
-        // A lock that is free already has rung.
-        if let Ok(lock) = &self.0 {
-            Python::attach(|py| drop(lock.bind(py).call_method0("release")));
-        }
+        Python::attach(|py| self.release(py));
     }
 }
 

@@ -18,8 +18,18 @@ fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
     py.detach(|| paceline_cli::run(argv))
 }
 
+/// Forgets, in a child, who waited in the parent.
+#[pyfunction]
+fn forked() {
+    paceline::forked();
+}
+
 #[pymodule(gil_used = false)]
 mod _native {
+    #[pymodule_export]
+    use super::bell::end_waits;
+    #[pymodule_export]
+    use super::forked;
     #[pymodule_export]
     use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]

@@ -5,16 +5,19 @@ use crate::convert::{self, raise};
 use crate::permit::{Permit, Waiter};
 use crate::retry::RetryPolicy;
 use paceline::{Bell, Call, Clock, Cost, Entry, Step};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
-use std::sync::Arc;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The engine's limiter.
+/// The engine's limiter. It is set up by `__init__`, so that it can be subclassed as usual.
 #[pyclass(module = "paceline._native", subclass, frozen)]
-pub(crate) struct Limiter {
-    inner: paceline::Limiter,
+pub(crate) struct Limiter(OnceLock<Settled>);
+
+/// A limiter that is set up.
+struct Settled {
+    limiter: paceline::Limiter,
     clock: Clock,
     raise_on_limit: bool,
 }
@@ -26,14 +29,20 @@ type Level = (String, f64, String, u64, u64, f64, &'static str);
 #[pymethods]
 impl Limiter {
     #[new]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(*, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, clock=None)")]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self(OnceLock::new())
+    }
+
     #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
-    fn new(
+    fn __init__(
+        &self,
         default_limits: Option<&Bound<'_, PyAny>>,
         raise_on_limit: bool,
         retry: Option<&Bound<'_, RetryPolicy>>,
         max_wait: Option<f64>,
         clock: Option<&Bound<'_, VirtualClock>>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let clock = clock.map_or_else(Clock::real, |clock| clock.get().0.clone().into());
         let mut builder = paceline::Limiter::builder()
             .default_limits(convert::default_limits(default_limits)?)
@@ -44,7 +53,10 @@ impl Limiter {
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
-        Ok(Self { inner: builder.build(), clock, raise_on_limit })
+        let settled = Settled { limiter: builder.build(), clock, raise_on_limit };
+        // Whoever sets it up twice keeps the first: its levels are in use.
+        drop(self.0.set(settled));
+        Ok(())
     }
 
     /// Wait until a call may be made, and give its permit, which is a context manager.
@@ -58,19 +70,23 @@ impl Limiter {
         cost: Option<&Bound<'_, PyAny>>,
         max_wait: Option<f64>,
     ) -> PyResult<Permit> {
+        let settled = self.settled()?;
         let mut bell = None;
         let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
-        let mut waiter = match self.enter(py, endpoint, convert::cost(cost)?, max_wait, make)? {
+        let mut waiter = match settled.enter(py, endpoint, convert::cost(cost)?, max_wait, make)? {
             Entry::Admitted(permit) => return Ok(Permit::new(permit)),
             Entry::Queued(waiter) => waiter,
         };
         let bell = bell.unwrap_or_else(|| ThreadBell::new(py));
         loop {
-            match (waiter.poll(), &self.clock) {
+            match (waiter.poll(), &settled.clock) {
                 (Step::Done(outcome), _) => {
                     return outcome.map(Permit::new).map_err(|error| raise(py, error));
                 }
-                (Step::Sleep(after), Clock::Virtual(clock)) => clock.advance(after),
+                (Step::Sleep(after), Clock::Virtual(clock)) => {
+                    clock.advance(after);
+                    py.check_signals()?;
+                }
                 (Step::Sleep(after), Clock::Real { .. }) => bell.wait(py, Some(after))?,
                 (Step::Park, _) => bell.wait(py, None)?,
             }
@@ -86,7 +102,7 @@ impl Limiter {
         max_wait: Option<f64>,
     ) -> PyResult<Acquisition> {
         let cost = convert::cost(cost)?;
-        Ok(Acquisition { limiter: slf.unbind(), endpoint, cost, max_wait })
+        Ok(Acquisition { limiter: slf.unbind(), endpoint, cost, max_wait, permit: OnceLock::new() })
     }
 
     /// Give a permit if there is room at once and nobody waits for it; else `None`.
@@ -98,7 +114,7 @@ impl Limiter {
         cost: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Permit>> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
-        let permit = self.inner.try_acquire(call).map_err(|error| raise(py, error))?;
+        let permit = self.settled()?.limiter.try_acquire(call).map_err(|error| raise(py, error))?;
         Ok(permit.map(Permit::new))
     }
 
@@ -111,7 +127,7 @@ impl Limiter {
         cost: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<f64> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
-        let wait = self.inner.wait_time(call).map_err(|error| raise(py, error))?;
+        let wait = self.settled()?.limiter.wait_time(call).map_err(|error| raise(py, error))?;
         Ok(convert::wait(wait))
     }
 
@@ -132,7 +148,7 @@ impl Limiter {
         strict: bool,
     ) -> PyResult<()> {
         let limit = convert::limit(limit, window, dimension, burst, strict)?;
-        self.inner.set_limit(endpoint, limit).map_err(|error| raise(py, error))
+        self.settled()?.limiter.set_limit(endpoint, limit).map_err(|error| raise(py, error))
     }
 
     /// The governing scope, the seconds of a hold, and each limit.
@@ -141,7 +157,7 @@ impl Limiter {
         py: Python<'_>,
         endpoint: &str,
     ) -> PyResult<Option<(String, f64, Vec<Level>)>> {
-        let found = self.inner.status(endpoint).map_err(|error| raise(py, error))?;
+        let found = self.settled()?.limiter.status(endpoint).map_err(|error| raise(py, error))?;
         Ok(found.map(|(scope, status)| {
             let level = |level: paceline::LimitStatus| {
                 (
@@ -160,34 +176,41 @@ impl Limiter {
 
     /// Give every scope about which something is known, sorted.
     fn list_endpoints(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.inner.endpoints().map_err(|error| raise(py, error))
+        self.settled()?.limiter.endpoints().map_err(|error| raise(py, error))
     }
 
     /// Forget an endpoint and everything below it, or everything; tell how many there were.
     #[pyo3(signature = (endpoint=None))]
     fn clear(&self, py: Python<'_>, endpoint: Option<&str>) -> PyResult<usize> {
-        self.inner.clear(endpoint).map_err(|error| raise(py, error))
+        self.settled()?.limiter.clear(endpoint).map_err(|error| raise(py, error))
     }
 
     #[getter]
-    fn waiting(&self) -> usize {
-        self.inner.waiting()
+    fn waiting(&self) -> PyResult<usize> {
+        Ok(self.settled()?.limiter.waiting())
     }
 
     #[getter]
-    fn raise_on_limit(&self) -> bool {
-        self.raise_on_limit
+    fn raise_on_limit(&self) -> PyResult<bool> {
+        Ok(self.settled()?.raise_on_limit)
     }
 
     /// Lets a pause of the lifecycle pass, on a virtual clock; `False` on a real one.
-    fn pass_virtual_time(&self, seconds: f64) -> bool {
-        let Clock::Virtual(clock) = &self.clock else { return false };
+    fn pass_virtual_time(&self, seconds: f64) -> PyResult<bool> {
+        let Clock::Virtual(clock) = &self.settled()?.clock else { return Ok(false) };
         clock.advance(Duration::try_from_secs_f64(seconds).unwrap_or_default());
-        true
+        Ok(true)
     }
 }
 
 impl Limiter {
+    #[inline]
+    fn settled(&self) -> PyResult<&Settled> {
+        self.0.get().ok_or_else(|| PyRuntimeError::new_err("the limiter's __init__ was not called"))
+    }
+}
+
+impl Settled {
     /// The call, and the permit if it can be had at once; in raise mode an error otherwise.
     fn enter(
         &self,
@@ -202,8 +225,8 @@ impl Limiter {
             call = call.max_wait(most);
         }
         let entered = match self.raise_on_limit {
-            true => self.inner.acquire_now(call).map(Entry::Admitted),
-            false => self.inner.enter(&call, bell),
+            true => self.limiter.acquire_now(call).map(Entry::Admitted),
+            false => self.limiter.enter(&call, bell),
         };
         entered.map_err(|error| raise(py, error))
     }
@@ -216,28 +239,39 @@ pub(crate) struct Acquisition {
     endpoint: Py<PyString>,
     cost: Cost,
     max_wait: Option<f64>,
+    /// What was given, to be closed when the block is left.
+    permit: OnceLock<Py<Permit>>,
 }
 
 #[pymethods]
 impl Acquisition {
-    fn __await__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let endpoint = self.endpoint.bind(py);
-        let limiter = self.limiter.get();
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let endpoint = this.endpoint.bind(py);
+        let limiter = this.limiter.get().settled()?;
         let mut alarm = None;
         let make = || Arc::clone(alarm.insert(Alarm::new(py))) as Arc<dyn Bell>;
-        let cost = self.cost.clone();
-        match limiter.enter(py, endpoint.to_str()?, cost, self.max_wait, make)? {
+        let cost = this.cost.clone();
+        match limiter.enter(py, endpoint.to_str()?, cost, this.max_wait, make)? {
             Entry::Admitted(permit) => {
                 let permit = Py::new(py, Permit::new(permit))?;
+                this.keep(permit.clone_ref(py));
                 Ok(Bound::new(py, Ready(Some(permit)))?.into_any())
             }
             Entry::Queued(waiter) => {
                 let alarm = alarm.unwrap_or_else(|| Alarm::new(py)).get(py)?;
                 let drive = py.import("paceline._drive")?;
-                let arguments = (Waiter::new(waiter), alarm, self.limiter.bind(py));
+                let arguments = (Waiter::new(waiter), alarm, this.limiter.bind(py), slf);
                 drive.call_method1("wait", arguments)?.call_method0("__await__")
             }
         }
+    }
+
+    /// Remembers the permit that was waited for.
+    fn keep(&self, permit: Py<Permit>) {
+        // One acquisition gives one permit; awaited again, it gives another, which is not its own.
+        drop(self.permit.set(permit));
     }
 
     const fn __aenter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -246,10 +280,14 @@ impl Acquisition {
 
     fn __aexit__(
         &self,
+        py: Python<'_>,
         _kind: Option<&Bound<'_, PyAny>>,
         _error: Option<&Bound<'_, PyAny>>,
         _trace: Option<&Bound<'_, PyAny>>,
     ) -> Ready {
+        if let Some(permit) = self.permit.get() {
+            permit.borrow_mut(py).close();
+        }
         Ready(None)
     }
 }

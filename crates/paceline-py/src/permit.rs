@@ -19,6 +19,13 @@ impl Permit {
         Self(Some(permit))
     }
 
+    /// The call is over; what it cost stands, and may still be settled or cancelled.
+    pub(crate) fn close(&mut self) {
+        if let Some(permit) = &mut self.0 {
+            permit.close();
+        }
+    }
+
     fn held(&mut self) -> PyResult<&mut paceline::Permit> {
         self.0.as_mut().ok_or_else(|| PyRuntimeError::new_err("the permit was cancelled"))
     }
@@ -103,6 +110,7 @@ impl Permit {
         _error: Option<&Bound<'_, PyAny>>,
         _trace: Option<&Bound<'_, PyAny>>,
     ) {
+        self.close();
     }
 
     fn __repr__(&self) -> String {

@@ -35,7 +35,7 @@ pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use limiter::{Builder, Entry, Limiter};
-pub use line::{Step, Waiter};
+pub use line::{Step, Waiter, forked};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope, Signal,

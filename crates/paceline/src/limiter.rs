@@ -309,12 +309,18 @@ impl Inner {
     }
 
     fn existing_line(&self, key: &Key) -> Option<Arc<Line>> {
-        self.lines.lock().get(key).filter(|line| !line.is_empty()).map(Arc::clone)
+        let lines = self.lines.lock();
+        lines.get(key).filter(|line| line.is_ours() && !line.is_empty()).map(Arc::clone)
     }
 
     fn line(&self, key: &Key) -> Arc<Line> {
         let mut lines = self.lines.lock();
-        Arc::clone(lines.entry(key.clone()).or_insert_with(|| Arc::new(Line::new(key.clone()))))
+        let fresh = || Arc::new(Line::new(key.clone()));
+        let line = lines.entry(key.clone()).or_insert_with(fresh);
+        if !line.is_ours() {
+            *line = fresh();
+        }
+        Arc::clone(line)
     }
 
     /// Forgets a line in which nobody waits any more.
@@ -343,7 +349,7 @@ impl Inner {
     #[inline]
     pub(crate) fn nudge(&self, key: &Key) {
         if self.waiting.load(Ordering::Acquire) > 0 {
-            let line = self.lines.lock().get(key).map(Arc::clone);
+            let line = self.lines.lock().get(key).filter(|line| line.is_ours()).map(Arc::clone);
             if let Some(line) = line {
                 line.replan(self);
                 self.leave(&line);
@@ -353,8 +359,11 @@ impl Inner {
 
     fn nudge_all(&self) {
         if self.waiting.load(Ordering::Acquire) > 0 {
-            let lines: Vec<_> = self.lines.lock().values().map(Arc::clone).collect();
-            for line in lines {
+            let lines = self.lines.lock();
+            let ours = lines.values().filter(|line| line.is_ours());
+            let ours: Vec<_> = ours.map(Arc::clone).collect();
+            drop(lines);
+            for line in ours {
                 line.replan(self);
                 self.leave(&line);
             }

@@ -19,9 +19,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often this process is a fork of the one before: those who waited there are not here.
+static FORKS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Tells that this process is a fork: nobody waits here but those who come from now on. To be called
+/// in the child, before anything else.
+pub fn forked() {
+    FORKS.fetch_add(1, Ordering::AcqRel);
+}
+
 #[derive(Debug)]
 pub(crate) struct Line {
     key: Key,
+    /// The number of forks when it was made.
+    born: u32,
     queue: Mutex<Queue>,
 }
 
@@ -192,11 +203,16 @@ impl Drop for Waiter {
 
 impl Line {
     pub(crate) fn new(key: Key) -> Self {
-        Self { key, queue: Mutex::new(Queue::default()) }
+        Self { key, born: FORKS.load(Ordering::Acquire), queue: Mutex::new(Queue::default()) }
     }
 
     pub(crate) fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// Whether those in it are in this process.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.born == FORKS.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

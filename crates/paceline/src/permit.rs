@@ -88,9 +88,13 @@ impl Permit {
         }
     }
 
-    /// The request was never sent: everything comes back.
+    /// The request was never sent: everything comes back, also after it was closed.
     pub fn cancel(mut self) {
-        self.end(Fate::Unsent);
+        match self.fate {
+            // It is outstanding no more; what was spent is all there is to give back.
+            Fate::Over => drop(self.settle_to(&Cost::NOTHING)),
+            Fate::Unsent | Fate::Sent => self.end(Fate::Unsent),
+        }
     }
 
     /// How long it was waited for.
