@@ -128,6 +128,14 @@ impl Rate {
         Amount::from_millionths(u64::try_from(millionths).unwrap_or(u64::MAX))
     }
 
+    /// What is in use of a bucket due at `tat`, debt included, rounded up to a millionth of a unit.
+    #[must_use]
+    pub fn used(&self, tat: u64, now: Tick) -> Amount {
+        let ticks = u128::from(tat.saturating_sub(self.at(now)));
+        let millionths = (ticks * u128::from(Amount::UNIT)).div_ceil(u128::from(self.unit));
+        Amount::from_millionths(u64::try_from(millionths).unwrap_or(u64::MAX))
+    }
+
     /// The `tat` of a bucket with `left` remaining at `now`.
     #[must_use]
     pub fn tat_with(&self, left: Amount, now: Tick) -> u64 {

@@ -195,12 +195,7 @@ impl Lane {
     /// Units in use, debt included.
     fn used(&self, now: Tick) -> Amount {
         match &self.bucket {
-            Bucket::Gcra(tat) => {
-                let ticks = u128::from(tat.saturating_sub(self.rate.at(now)));
-                let unit = u128::from(self.rate.ticks(Amount::ONE));
-                let used = (ticks * u128::from(Amount::UNIT)).div_ceil(unit);
-                Amount::from_millionths(u64::try_from(used).unwrap_or(u64::MAX))
-            }
+            Bucket::Gcra(tat) => self.rate.used(*tat, now),
             Bucket::Strict(_) | Bucket::Fixed(_) => self.whole().minus(self.remaining(now)),
         }
     }

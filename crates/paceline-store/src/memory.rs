@@ -12,7 +12,7 @@ use hashbrown::HashTable;
 use paceline_core::gcra::{self, Rate};
 use paceline_core::state::{Cause, Receipt};
 use paceline_core::{
-    Amount, Cost, Dimension, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait,
+    Cost, Dimension, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait,
 };
 use parking_lot::Mutex;
 use std::hash::BuildHasher;
@@ -187,7 +187,9 @@ impl Memory {
         let fresh = |tat: Option<u64>| {
             let mut state = self.policy.fresh();
             if let (Some(tat), Some(lean)) = (tat, &self.lean) {
-                state.spend(&lean.used(tat, self.clock.now().as_nanos()), self.clock.now());
+                let (now, mut used) = (self.clock.now(), Cost::NOTHING);
+                used.set(Dimension::Requests, lean.rate.used(tat, now));
+                state.spend(&used, now);
             }
             Arc::new(Cell::new(Key::new(key), state, self.clock.clone(), Arc::clone(&self.shape)))
         };
@@ -351,17 +353,6 @@ impl Lean {
         let by = Cause::Limit(Arc::clone(&self.limit));
         Verdict::Wait(Wait { after: self.rate.span(wait), by }.into())
     }
-
-    /// What a bucket due at `tat` has spent.
-    fn used(&self, tat: u64, now: u64) -> Cost {
-        let ticks = u128::from(tat.saturating_sub(now));
-        let unit = u128::from(self.rate.ticks(Amount::ONE));
-        let used = (ticks * u128::from(Amount::UNIT)).div_ceil(unit);
-        let mut cost = Cost::NOTHING;
-        let amount = Amount::from_millionths(u64::try_from(used).unwrap_or(u64::MAX));
-        cost.set(Dimension::Requests, amount);
-        cost
-    }
 }
 
 impl Store for Memory {
@@ -457,6 +448,8 @@ impl Store for Memory {
 
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
         self.exactly(scope.key(), |_, state, now| state.set_limit(limit, now));
+        // A cell that was there and decided nothing may do so now.
+        self.shape.fetch_add(1, Ordering::Release);
         Ok(())
     }
 

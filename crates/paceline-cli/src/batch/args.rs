@@ -245,7 +245,6 @@ impl Settings {
             unlimited: Semaphore::new(self.unlimited),
             stop,
             rejected: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
         })
     }
 

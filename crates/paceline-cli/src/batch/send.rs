@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
+/// A longer answer is not kept: it may never end.
+const LONGEST_BODY: usize = 256 << 20;
 /// As many hops as browsers follow.
 const MAX_REDIRECTS: u32 = 10;
 
@@ -29,7 +31,6 @@ pub(super) struct Sender {
     /// Turns true when the user asks to stop.
     pub(super) stop: watch::Receiver<bool>,
     pub(super) rejected: AtomicU64,
-    pub(super) in_flight: AtomicU64,
 }
 
 /// How an attempt ended.
@@ -59,9 +60,8 @@ impl Sender {
             let governed = self.limiter.status(request.url.as_str()).ok().flatten().is_some();
             let _slot = if governed { None } else { Some(self.slot().await?) };
             record.attempts += 1;
-            self.in_flight.fetch_add(1, Ordering::Relaxed);
+            record.error = None;
             let attempt = self.attempt(&request, &mut permit).await;
-            self.in_flight.fetch_sub(1, Ordering::Relaxed);
             let (status, told, error) = match attempt {
                 Attempt::Answered(response) => {
                     let status = response.status();
@@ -96,7 +96,9 @@ impl Sender {
                 }
                 Attempt::Lost(error) => (0, None, Some(error)),
             };
-            record.error = error.map(|error| describe(&error));
+            if let Some(error) = error {
+                record.error = Some(describe(&error));
+            }
             let outcome = Outcome {
                 method: request.method.as_str(),
                 status,
@@ -168,10 +170,23 @@ impl Sender {
     }
 
     /// Takes the answer into the record.
-    async fn keep(&self, record: &mut Record, response: Response) -> Result<(), reqwest::Error> {
+    async fn keep(
+        &self,
+        record: &mut Record,
+        mut response: Response,
+    ) -> Result<(), reqwest::Error> {
         record.status = Some(response.status().as_u16());
         record.headers = self.keep_headers.then(|| headers_of(response.headers()));
-        record.body = body_of(&response.bytes().await?);
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if body.len() + chunk.len() > LONGEST_BODY {
+                record.error =
+                    Some(format!("the answer is longer than {} MiB", LONGEST_BODY >> 20));
+                return Ok(());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        record.body = body_of(&body);
         Ok(())
     }
 }
