@@ -120,10 +120,16 @@ impl ScopeState {
 /// A lane for a limit that was first heard of in `signal`.
 fn new_lane(signal: &Signal, units: u64) -> Lane {
     let stated = signal.window.is_some();
+    let guessed = match (signal.counting, estimate(signal)) {
+        // The first reset may be the end of a long window: only later ones show the distance.
+        (Counting::Fixed, Some(least)) => least.max(MINUTE),
+        (Counting::Bucket, Some(window)) => window,
+        (_, None) => MINUTE,
+    };
     let limit = Limit {
         dimension: signal.dimension.clone(),
         units,
-        window: signal.window.or_else(|| estimate(signal)).unwrap_or(MINUTE),
+        window: signal.window.unwrap_or(guessed),
         burst: units,
         strict: false,
         origin: if stated { Origin::Confirmed } else { Origin::Estimated },
@@ -357,6 +363,17 @@ mod tests {
         let receipt = state.admit(&Cost::ONE, at(five_hours)).unwrap();
         state.observe(&receipt, &fixed(60, 59, 60_000), &policy, at(five_hours));
         assert_eq!(state.status(at(five_hours)).limits[0].limit.window.to_string(), "1m");
+    }
+
+    #[test]
+    fn rule_9_the_rest_of_a_window_is_not_taken_for_the_whole() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(2, 1, 50), &policy, at(0));
+        // A new window, and no answer yet: its end is not known to be 50 ms away.
+        for _ in 0..2 {
+            state.admit(&Cost::ONE, at(50)).unwrap();
+        }
+        assert!(state.admit(&Cost::ONE, at(200)).is_err());
     }
 
     #[test]
