@@ -65,6 +65,10 @@ impl ScopeState {
     }
 
     fn learn(&mut self, receipt: &Receipt, signal: &Signal, late: bool, now: Tick) {
+        // An answer from a window that is over says nothing about the present one.
+        if signal.counting == Counting::Fixed && signal.reset.is_some_and(|left| left.is_zero()) {
+            return;
+        }
         let uncertain = self.uncertain(receipt, &signal.dimension);
         let same = |lane: &&Lane| *lane.dimension() == signal.dimension;
         let told = signal.limit.filter(|units| (1..=Limit::MOST).contains(units));
@@ -78,7 +82,11 @@ impl ScopeState {
             }
             if signal.counting == Counting::Bucket {
                 if told == Some(units) {
-                    self.correct_configured(signal, uncertain, late, now);
+                    let answer = Answer { signal, told, uncertain, late, now };
+                    let configured = self.lanes.iter_mut().filter(|lane| {
+                        *lane.dimension() == signal.dimension && lane.limit().units == units
+                    });
+                    configured.for_each(|lane| answer.correct(lane));
                 }
                 return;
             }
@@ -100,19 +108,11 @@ impl ScopeState {
             }
             (None, None) => return,
         };
+        let answer = Answer { signal, told, uncertain, late, now };
         let lane = &mut self.lanes[at];
         match signal.counting {
-            Counting::Fixed => follow_window(lane, signal, told, uncertain, late, now),
-            Counting::Bucket => follow_bucket(lane, signal, told, uncertain, late, now),
-        }
-    }
-
-    fn correct_configured(&mut self, signal: &Signal, uncertain: Amount, late: bool, now: Tick) {
-        for lane in &mut self.lanes {
-            let limit = lane.limit();
-            if limit.dimension == signal.dimension && Some(limit.units) == signal.limit {
-                correct(lane, signal, uncertain, late, now);
-            }
+            Counting::Fixed => answer.teach_window(lane),
+            Counting::Bucket => answer.teach_bucket(lane),
         }
     }
 }
@@ -162,90 +162,96 @@ fn estimate(signal: &Signal) -> Option<Window> {
     }
 }
 
-fn follow_window(
-    lane: &mut Lane,
-    signal: &Signal,
+/// What an answer said of one dimension, and how much it can be trusted.
+struct Answer<'a> {
+    signal: &'a Signal,
+    /// The limit it stated, if that makes sense.
     told: Option<u64>,
+    /// What the server may or may not have counted.
     uncertain: Amount,
+    /// Whether the answer to a later request was seen before.
     late: bool,
     now: Tick,
-) {
-    let reset = signal.reset.map(|reset| now.after(reset));
-    let fixed = lane.as_fixed();
-    let known = fixed.as_ref().and_then(|fixed| fixed.reset(now));
-    let last = fixed.and_then(|fixed| fixed.last_reset(now));
-    let blur = BLUR.min(lane.limit().window.duration() / 2);
-    let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(blur));
-    // An earlier reset is that of a window before, unless the newest answer says it.
-    let sooner = reset.zip(known).is_some_and(|(told, known)| known > told.after(blur));
-    if sooner && late {
-        return;
-    }
-    let mut limit = Limit::clone(lane.limit());
-    if let Some(units) = told {
-        (limit.units, limit.burst) = (units, units);
-    }
-    let before = if next_window { known } else { last };
-    // Across a pause it would be the pause that is measured.
-    let measured = |told: Tick, before: Tick| {
-        let distance = told.since(before);
-        (now.since(before) <= distance / 2).then_some(distance)
-    };
-    let distance = reset.zip(before).and_then(|(told, before)| measured(told, before));
-    if let Some(window) = signal.window {
-        (limit.window, limit.origin) = (window, Origin::Confirmed);
-    } else if let Some(distance) = distance.and_then(Window::from_duration) {
-        limit.window = distance.snapped();
-    } else if let Some(least) = estimate(signal).filter(|least| *least > limit.window) {
-        limit.window = least;
-    }
-    lane.relimit(limit, now);
-    let whole = Amount::units(lane.limit().units);
-    let before = lane.remaining(now);
-    let Some(fixed) = lane.as_fixed() else { return };
-    // Of the resets told for one window the earliest is the least blurred.
-    let reset = match (reset, known) {
-        (Some(told), Some(known)) if !next_window => Some(told.min(known)),
-        (told, known) => told.or(known),
-    };
-    let left = match signal.remaining {
-        Some(left) => reconcile(before, Amount::units(left), uncertain, late && !next_window),
-        None => before,
-    };
-    fixed.told(left, whole, reset, now);
 }
 
-fn follow_bucket(
-    lane: &mut Lane,
-    signal: &Signal,
-    told: Option<u64>,
-    uncertain: Amount,
-    late: bool,
-    now: Tick,
-) {
-    let mut limit = Limit::clone(lane.limit());
-    if let Some(units) = told {
-        (limit.units, limit.burst) = (units, units);
-    }
-    if let Some(window) = signal.window {
-        (limit.window, limit.origin) = (window, Origin::Confirmed);
-    } else if let (Origin::Estimated, Some(window)) = (limit.origin, estimate(signal)) {
-        // A nearly full bucket says little: rounding of the reset is most of what it shows.
-        let missing = signal.limit.unwrap_or(0).saturating_sub(signal.remaining.unwrap_or(0));
-        if missing.saturating_mul(10) >= signal.limit.unwrap_or(0) {
-            limit.window = window;
+impl Answer<'_> {
+    /// Follows a window that the server counts.
+    fn teach_window(&self, lane: &mut Lane) {
+        let reset = self.signal.reset.map(|reset| self.now.after(reset));
+        let fixed = lane.as_fixed();
+        let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
+        let last = fixed.and_then(|fixed| fixed.last_reset(self.now));
+        let blur = BLUR.min(lane.limit().window.duration() / 2);
+        let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(blur));
+        // An earlier reset is that of a window before, unless the newest answer says it.
+        let sooner = reset.zip(known).is_some_and(|(told, known)| known > told.after(blur));
+        if sooner && self.late {
+            return;
         }
+        let mut limit = Limit::clone(lane.limit());
+        if let Some(units) = self.told {
+            (limit.units, limit.burst) = (units, units);
+        }
+        let before = if next_window { known } else { last };
+        // Across a pause it would be the pause that is measured.
+        let measured = |told: Tick, before: Tick| {
+            let distance = told.since(before);
+            (self.now.since(before) <= distance / 2).then_some(distance)
+        };
+        let distance = reset.zip(before).and_then(|(told, before)| measured(told, before));
+        if let Some(window) = self.signal.window {
+            (limit.window, limit.origin) = (window, Origin::Confirmed);
+        } else if let Some(distance) = distance.and_then(Window::from_duration) {
+            limit.window = distance.snapped();
+        } else if let Some(least) = estimate(self.signal).filter(|least| *least > limit.window) {
+            limit.window = least;
+        }
+        lane.relimit(limit, self.now);
+        let whole = Amount::units(lane.limit().units);
+        let before = lane.remaining(self.now);
+        let Some(fixed) = lane.as_fixed() else { return };
+        // Of the resets told for one window the earliest is the least blurred.
+        let reset = match (reset, known) {
+            (Some(told), Some(known)) if !next_window => Some(told.min(known)),
+            (told, known) => told.or(known),
+        };
+        let left = match self.signal.remaining {
+            Some(left) => {
+                reconcile(before, Amount::units(left), self.uncertain, self.late && !next_window)
+            }
+            None => before,
+        };
+        fixed.told(left, whole, reset, self.now);
     }
-    lane.relimit(limit, now);
-    correct(lane, signal, uncertain, late, now);
-}
 
-fn correct(lane: &mut Lane, signal: &Signal, uncertain: Amount, late: bool, now: Tick) {
-    if let Some(left) = signal.remaining {
-        let before = lane.remaining(now);
-        let after = reconcile(before, Amount::units(left), uncertain, late);
-        if after.whole() != before.whole() {
-            lane.set_remaining(after, now);
+    /// Follows a bucket that refills all the time.
+    fn teach_bucket(&self, lane: &mut Lane) {
+        let mut limit = Limit::clone(lane.limit());
+        if let Some(units) = self.told {
+            (limit.units, limit.burst) = (units, units);
+        }
+        if let Some(window) = self.signal.window {
+            (limit.window, limit.origin) = (window, Origin::Confirmed);
+        } else if let (Origin::Estimated, Some(window)) = (limit.origin, estimate(self.signal)) {
+            // A nearly full bucket says little: rounding of the reset is most of what it shows.
+            let missing =
+                self.signal.limit.unwrap_or(0).saturating_sub(self.signal.remaining.unwrap_or(0));
+            if missing.saturating_mul(10) >= self.signal.limit.unwrap_or(0) {
+                limit.window = window;
+            }
+        }
+        lane.relimit(limit, self.now);
+        self.correct(lane);
+    }
+
+    /// Sets the level of a bucket to what the server says, in the light of rule 10.
+    fn correct(&self, lane: &mut Lane) {
+        if let Some(left) = self.signal.remaining {
+            let before = lane.remaining(self.now);
+            let after = reconcile(before, Amount::units(left), self.uncertain, self.late);
+            if after.whole() != before.whole() {
+                lane.set_remaining(after, self.now);
+            }
         }
     }
 }
@@ -374,6 +380,25 @@ mod tests {
             state.admit(&Cost::ONE, at(50)).unwrap();
         }
         assert!(state.admit(&Cost::ONE, at(200)).is_err());
+    }
+
+    #[test]
+    fn rule_10_an_answer_from_a_window_that_is_over_changes_nothing() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(10, 9, 1_000), &policy, at(0));
+        let late = state.admit(&Cost::ONE, at(999)).unwrap();
+        let sent: Vec<_> = (0..10).map(|_| state.admit(&Cost::ONE, at(1_000)).unwrap()).collect();
+        state.observe(&late, &fixed(10, 8, 0), &policy, at(1_001));
+        assert!(state.admit(&Cost::ONE, at(1_001)).is_err(), "all of the new window is in flight");
+        state.observe(&sent[0], &fixed(10, 9, 999), &policy, at(1_002));
+        assert_eq!(left(&state, 1_002), 0);
+    }
+
+    #[test]
+    fn a_reset_that_is_always_zero_teaches_no_limit() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        state.observe(&receipt(0), &fixed(60, 59, 0), &policy, at(0));
+        assert!(!state.has_limits());
     }
 
     #[test]
