@@ -330,10 +330,22 @@ impl Queue {
             self.tail = None;
         }
         if let Some(waiting) = self.remove(ticket) {
-            self.outcomes.insert(ticket, outcome);
-            if me != Some(ticket) {
-                bells.0.push((waiting.bell, None));
-            }
+            self.tell(ticket, waiting.bell, outcome, me, bells);
+        }
+    }
+
+    /// Lays an outcome ready, and wakes whoever it is for.
+    fn tell(
+        &mut self,
+        ticket: Ticket,
+        bell: Arc<dyn Bell>,
+        outcome: Outcome,
+        me: Option<Ticket>,
+        bells: &mut Bells,
+    ) {
+        self.outcomes.insert(ticket, outcome);
+        if me != Some(ticket) {
+            bells.0.push((bell, None));
         }
     }
 
@@ -361,10 +373,7 @@ impl Queue {
             self.tail = None;
             let wait = self.forecast(inner, &late.scope, &late.cost);
             let wait = wait.unwrap_or(Wait { after: Duration::ZERO, by: Cause::FirstAnswer });
-            self.outcomes.insert(ticket, Err(refused(key, wait).into()));
-            if me != Some(ticket) {
-                bells.0.push((late.bell, None));
-            }
+            self.tell(ticket, late.bell, Err(refused(key, wait).into()), me, bells);
             any = true;
         }
         any

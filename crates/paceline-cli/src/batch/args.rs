@@ -1,5 +1,6 @@
 //! The command line of `paceline batch`.
 
+use super::input::Request;
 use super::progress::Summary;
 use super::send::Sender;
 use crate::Failure;
@@ -111,7 +112,7 @@ pub(super) struct Settings {
     pub(super) json: bool,
     /// Limits of every host.
     pub(super) limits: Vec<Limit>,
-    pub(super) base_url: Option<Url>,
+    base_url: Option<Url>,
     /// Requests waiting and in flight at once.
     pub(super) window: usize,
     config: Config,
@@ -246,6 +247,18 @@ impl Settings {
             stop,
             rejected: AtomicU64::new(0),
         })
+    }
+
+    /// The request in a line; `None` in a blank one.
+    pub(super) fn request(
+        &self,
+        number: u64,
+        text: Result<String, String>,
+    ) -> Result<Option<Request>, String> {
+        match text?.trim() {
+            "" => Ok(None),
+            text => Request::read(number, text, self.base_url.as_ref()).map(Some),
+        }
     }
 
     /// The limits declared for a scope's key.

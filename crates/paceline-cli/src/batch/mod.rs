@@ -145,11 +145,7 @@ impl Batch {
         (number, text): (u64, Result<String, String>),
         kept: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<Option<Request>, Failure> {
-        let read = text.and_then(|text| match text.trim() {
-            "" => Ok(None),
-            text => Request::read(number, text, self.settings.base_url.as_ref()).map(Some),
-        });
-        let request = match read {
+        let request = match self.settings.request(number, text) {
             Err(error) => {
                 self.progress.bad_line(number, &error);
                 None
@@ -239,11 +235,7 @@ async fn dry_run(settings: &Settings, mut lines: mpsc::Receiver<Line>) -> Result
     let mut plan = Plan::default();
     while let Some(line) = lines.recv().await {
         let (number, text) = line.map_err(|error| at(&settings.input, "read", &error))?;
-        let read = text.and_then(|text| match text.trim() {
-            "" => Ok(None),
-            text => Request::read(number, text, settings.base_url.as_ref()).map(Some),
-        });
-        match read {
+        match settings.request(number, text) {
             Ok(None) => {}
             Ok(Some(request)) => plan.add(&request, |key| settings.declared(key)),
             Err(error) => {
