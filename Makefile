@@ -1,11 +1,12 @@
-# Every target does all of its own set-up: Rust, Python 3.11+ and a C compiler are enough.
+# Every target does all of its own set-up: Rust, Python 3.11+ and a C compiler are enough. Where there is
+# no apt-get, redis-server is needed too.
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 # The engine's bindings are an extension module: they leave Python's symbols to the interpreter.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 
-.PHONY: help demo test test-rust test-loom test-python lint docs examples bench clean
+.PHONY: help demo redis test test-rust test-loom test-python lint docs examples bench clean
 
 help:
 	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
@@ -21,15 +22,27 @@ demo:
 
 test: test-rust test-loom test-python
 
+# The Redis store is tested against real servers, which the tests start themselves: RUNLEVEL=1 asks the
+# package not to start one more as a service.
+redis:
+	@command -v redis-server >/dev/null && exit; \
+	command -v apt-get >/dev/null || { \
+		echo "the tests need redis-server 7 or newer in PATH, and there is no apt-get: install it" >&2; \
+		exit 1; \
+	}; \
+	[ "$$(id -u)" = 0 ] || ! command -v sudo >/dev/null || sudo="sudo -n"; \
+	apt="$$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get"; \
+	$$apt update -qq && $$apt install -y -qq redis-server
+
 # The bindings are tested from Python.
-test-rust:
+test-rust: redis
 	cargo test --locked
 
 # Every interleaving of those who wait, those who leave and those who make room.
 test-loom:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p paceline --no-default-features --test loom --target-dir target/loom
 
-test-python: $(VENV)/built
+test-python: redis $(VENV)/built
 	$(PYTHON) -m pytest
 	$(PYTHON) -m pytest --doctest-modules python/paceline --ignore=python/paceline/__main__.py
 	$(PYTHON) -m mypy

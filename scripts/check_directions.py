@@ -31,7 +31,7 @@ HOMES = {
     "quanta": {"paceline-store"},
 }
 #: What the engine may stand on: parsers and containers, nothing that does anything.
-PURE = {"httpdate", "jiff", "serde_json", "sfv", "smallvec", "thiserror", "url"}
+PURE = {"httpdate", "jiff", "serde", "serde_json", "sfv", "smallvec", "thiserror", "url"}
 
 
 def problems() -> list[str]:

@@ -132,9 +132,10 @@ impl Amount {
         Self(self.0.wrapping_add(other.0))
     }
 
-    /// How far a tally went since it stood at `before`.
+    /// How far a tally went since it stood at `before`; not at all if it was begun anew meanwhile.
     pub(crate) const fn since(self, before: Self) -> Self {
-        Self(self.0.wrapping_sub(before.0))
+        let far = self.0.wrapping_sub(before.0);
+        Self(if far > u64::MAX / 2 { 0 } else { far })
     }
 
     /// This without the other; never below nothing.

@@ -10,13 +10,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fixed {
     /// Spent since the last reset, requests without an answer included.
-    spent: Amount,
+    pub(crate) spent: Amount,
     /// The next reset, once a response told it.
-    reset: Option<Tick>,
+    pub(crate) reset: Option<Tick>,
     /// When the first of it was spent: where no reset is told, the window ends one window later.
-    began: Option<Tick>,
+    pub(crate) began: Option<Tick>,
     /// The reset before that, from which the window can be measured.
-    last: Option<Tick>,
+    pub(crate) last: Option<Tick>,
 }
 
 impl Fixed {
@@ -66,10 +66,17 @@ impl Fixed {
     }
 
     /// Takes over what the server says: `left` of `limit`, until `reset`.
-    pub fn told(&mut self, left: Amount, limit: Amount, reset: Option<Tick>, now: Tick) {
-        self.last = self.last_reset(now);
+    pub fn told(
+        &mut self,
+        left: Amount,
+        limit: Amount,
+        reset: Option<Tick>,
+        window: u64,
+        now: Tick,
+    ) {
+        *self = self.rolled(window, now);
         self.spent = limit.minus(left);
-        self.reset = reset.or(self.reset.filter(|reset| *reset > now));
+        self.reset = reset.or(self.reset);
         self.began.get_or_insert(now);
     }
 
@@ -100,7 +107,7 @@ mod tests {
     fn rule_11_nothing_refills_before_the_reset_and_everything_at_it() {
         let mut fixed = Fixed::default();
         let reset = Tick::from_nanos(30_000_000_000);
-        fixed.told(Amount::ONE, LIMIT, Some(reset), Tick::ZERO);
+        fixed.told(Amount::ONE, LIMIT, Some(reset), WINDOW, Tick::ZERO);
         fixed.spend(Amount::ONE, WINDOW, Tick::ZERO);
         let late = Tick::from_nanos(29_999_999_999);
         assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, late), 1);
@@ -119,7 +126,7 @@ mod tests {
                 now = now.after(Duration::from_secs(pause));
                 fixed.spend(Amount::ONE, WINDOW, now);
                 let reset = reset.map(|secs| now.after(Duration::from_secs(secs)));
-                fixed.told(Amount::units(left), LIMIT, reset, now);
+                fixed.told(Amount::units(left), LIMIT, reset, WINDOW, now);
                 let wait = fixed.wait(Amount::ONE, LIMIT, WINDOW, now);
                 prop_assert!(wait <= 90_000_000_000);
                 let then = now.after(Duration::from_nanos(wait));

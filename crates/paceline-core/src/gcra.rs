@@ -66,6 +66,12 @@ impl Rate {
         self.shift == 0
     }
 
+    /// Ticks per nanosecond.
+    #[must_use]
+    pub const fn fineness(&self) -> u64 {
+        1 << self.shift
+    }
+
     /// What `amount` costs here.
     #[must_use]
     #[inline]

@@ -19,7 +19,7 @@ pub struct Lane {
 
 /// The three ways to count.
 #[derive(Debug, Clone, PartialEq)]
-enum Bucket {
+pub(crate) enum Bucket {
     /// Refills all the time; the integer says when it is full.
     Gcra(u64),
     /// Never more than the limit in any window.
@@ -41,6 +41,19 @@ impl Lane {
     #[must_use]
     pub fn fixed(limit: Limit) -> Self {
         Self { bucket: Bucket::Fixed(Box::default()), ..Self::new(limit) }
+    }
+
+    /// A limit with a bucket that was stored.
+    pub(crate) fn with_bucket(limit: Limit, bucket: Bucket) -> Self {
+        Self { bucket, ..Self::new(limit) }
+    }
+
+    pub(crate) fn rate(&self) -> &Rate {
+        &self.rate
+    }
+
+    pub(crate) fn bucket_kind(&self) -> &Bucket {
+        &self.bucket
     }
 
     /// The limit.
@@ -91,6 +104,10 @@ impl Lane {
     /// Pays `amount` if it can be paid now, and tells 0; else the nanoseconds until it can.
     #[inline]
     pub fn charge(&mut self, amount: Amount, now: Tick) -> u64 {
+        // What is not spent here is not gated here, not even while others pay off a debt.
+        if amount.is_zero() {
+            return 0;
+        }
         if let Bucket::Gcra(tat) = &mut self.bucket {
             let (debit, at) = (self.rate.debit(amount), self.rate.at(now));
             let wait = gcra::wait(*tat, debit, at);
@@ -185,7 +202,12 @@ impl Lane {
             }
             _ => {
                 let mut next = Self::new(limit);
-                next.spend(self.used(now), now);
+                // More than the whole bucket was only used where there is a debt: a limit that is
+                // lowered leaves an empty bucket, not one that takes years to pay off.
+                let used = self.used(now);
+                let debt = used.minus(Amount::units(self.limit.burst));
+                let used = used.minus(debt).min(Amount::units(next.limit.burst)).plus(debt);
+                next.spend(used, now);
                 next
             }
         };

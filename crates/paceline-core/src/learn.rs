@@ -27,10 +27,9 @@ impl ScopeState {
         policy: &Policy,
         now: Tick,
     ) -> bool {
-        let was_first = self.was_first(receipt);
-        self.close(receipt);
         let late = receipt.at < self.answered;
-        self.answered = self.answered.max(receipt.at);
+        let was_first = self.land(receipt);
+        self.flight.turn(self.generation(), now);
         if reading.rejected {
             self.reject(reading, policy, now);
         } else {
@@ -42,7 +41,28 @@ impl ScopeState {
         if self.has_limits() && !reading.rejected {
             self.phase = Phase::Open;
         }
+        self.forget_nothing_known(now);
         was_first || !reading.is_silent()
+    }
+
+    /// Whether `observe` would only close the request: what the response says is what was expected.
+    #[must_use]
+    pub fn teaches_nothing(
+        &self,
+        receipt: &Receipt,
+        reading: &Reading,
+        policy: &Policy,
+        now: Tick,
+    ) -> bool {
+        if reading.rejected || self.phase != Phase::Open {
+            return false;
+        }
+        if reading.is_silent() {
+            return self.strikes == 0;
+        }
+        let mut after = self.clone();
+        after.observe(receipt, reading, policy, now);
+        after.lanes == self.lanes && after.strikes == self.strikes && after.hold == self.hold
     }
 
     fn reject(&mut self, reading: &Reading, policy: &Policy, now: Tick) {
@@ -71,7 +91,7 @@ impl ScopeState {
         }
         let uncertain = self.uncertain(receipt, &signal.dimension);
         let same = |lane: &&Lane| *lane.dimension() == signal.dimension;
-        let told = signal.limit.filter(|units| (1..=Limit::MOST).contains(units));
+        let told = told(signal);
         let configured =
             self.lanes.iter().filter(same).find(|lane| lane.limit().origin == Origin::Configured);
         if let Some(lane) = configured {
@@ -117,8 +137,13 @@ impl ScopeState {
     }
 }
 
+/// The limit that a signal states, if that makes sense.
+pub(crate) fn told(signal: &Signal) -> Option<u64> {
+    signal.limit.filter(|units| (1..=Limit::MOST).contains(units))
+}
+
 /// A lane for a limit that was first heard of in `signal`.
-fn new_lane(signal: &Signal, units: u64) -> Lane {
+pub(crate) fn new_lane(signal: &Signal, units: u64) -> Lane {
     let stated = signal.window.is_some();
     let guessed = match (signal.counting, estimate(signal)) {
         // The first reset may be the end of a long window: only later ones show the distance.
@@ -147,7 +172,7 @@ const MINUTE: Window = match Window::from_nanos(60_000_000_000) {
 };
 
 /// The window that the arithmetic of the family implies.
-fn estimate(signal: &Signal) -> Option<Window> {
+pub(crate) fn estimate(signal: &Signal) -> Option<Window> {
     let reset = signal.reset?;
     match signal.counting {
         // The reset is at most a window away; later resets will show the distance.
@@ -209,6 +234,7 @@ impl Answer<'_> {
         lane.relimit(limit, self.now);
         let whole = Amount::units(lane.limit().units);
         let before = lane.remaining(self.now);
+        let window = lane.limit().window.as_nanos();
         let Some(fixed) = lane.as_fixed() else { return };
         // Of the resets told for one window the earliest is the least blurred.
         let reset = match (reset, known) {
@@ -221,7 +247,7 @@ impl Answer<'_> {
             }
             None => before,
         };
-        fixed.told(left, whole, reset, self.now);
+        fixed.told(left, whole, reset, window, self.now);
     }
 
     /// Follows a bucket that refills all the time.

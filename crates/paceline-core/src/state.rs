@@ -8,6 +8,7 @@
 //! * a hold gates everything (13), and after one, or before anything is known, one request goes
 //!   first while the others wait for its answer.
 
+use crate::flight::Flight;
 use crate::gcra::Rate;
 use crate::lane::Lane;
 use crate::{Amount, Cost, Dimension, Limit, Origin, Tick};
@@ -27,9 +28,7 @@ pub struct ScopeState {
     /// The grant whose answer is the newest one seen.
     pub(crate) answered: Tick,
     /// Granted and not yet answered.
-    pub(crate) outstanding: Cost,
-    /// A tally of what was answered so far.
-    pub(crate) over: Cost,
+    pub(crate) flight: Flight,
 }
 
 /// Whether one request has to go ahead of the others.
@@ -47,7 +46,12 @@ pub(crate) enum Phase {
 /// How long the others wait for the answer of the one that went first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a scope without limits remembers that it was told to stay away.
+/// The least and the most that a request is taken to be in flight before nobody waits for its answer
+/// any more: whoever sent it may be dead.
+const SOON: Duration = Duration::from_secs(5);
+const NO_ANSWER: Duration = Duration::from_secs(150);
+
+/// How long what was learned is remembered at the least.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// Idle windows after which a learned limit is forgotten.
 const KEPT: u32 = 10;
@@ -124,7 +128,7 @@ pub struct Receipt {
     /// When.
     pub at: Tick,
     /// The tally of what had been answered by then.
-    before: Cost,
+    pub before: Cost,
 }
 
 /// What one scope looks like from outside.
@@ -219,8 +223,10 @@ impl ScopeState {
         if let Some(since) = since {
             self.phase = Phase::Asking { since, until: now.after(PATIENCE) };
         }
-        self.outstanding.add(cost);
-        Ok(Receipt { cost: cost.clone(), at: now, before: self.over.clone() })
+        let generation = self.generation();
+        self.flight.turn(generation, now);
+        self.flight.add(cost);
+        Ok(Receipt { cost: cost.clone(), at: now, before: self.flight.over.clone() })
     }
 
     /// How long `cost` has to wait and what for; `None` when it would be granted now.
@@ -273,9 +279,16 @@ impl ScopeState {
 
     /// The request behind `receipt` is over: it was answered, or its fate is unknown. Tells whether
     /// others waited for it.
-    pub fn close(&mut self, receipt: &Receipt) -> bool {
-        self.outstanding.remove(&receipt.cost);
-        self.over.add(&receipt.cost);
+    pub fn close(&mut self, receipt: &Receipt, now: Tick) -> bool {
+        let was_first = self.land(receipt);
+        self.forget_nothing_known(now);
+        was_first
+    }
+
+    pub(crate) fn land(&mut self, receipt: &Receipt) -> bool {
+        self.flight.remove(&receipt.cost, receipt.at);
+        self.flight.over.add(&receipt.cost);
+        self.answered = self.answered.max(receipt.at);
         let was_first = self.was_first(receipt);
         if was_first {
             self.phase = Phase::Open;
@@ -283,18 +296,31 @@ impl ScopeState {
         was_first
     }
 
+    /// Where nothing is known nothing is counted.
+    pub(crate) fn forget_nothing_known(&mut self, now: Tick) {
+        if !self.governs(now) {
+            *self = Self { answered: self.answered, ..Self::default() };
+        }
+    }
+
     /// What a server may or may not have counted when it answered the request behind `receipt`,
     /// now that this is closed: everything that was in flight at any time during its own flight.
     pub(crate) fn uncertain(&self, receipt: &Receipt, dimension: &Dimension) -> Amount {
-        let others = self.over.of(dimension).since(receipt.before.of(dimension));
+        let others = self.flight.over.of(dimension).since(receipt.before.of(dimension));
         let answered_meanwhile = others.minus(receipt.cost.of(dimension));
-        self.outstanding.of(dimension).plus(answered_meanwhile)
+        self.flight.of(dimension).plus(answered_meanwhile)
+    }
+
+    /// How long what is in flight counts as that, at the most twice.
+    pub(crate) fn generation(&self) -> Duration {
+        let longest = self.lanes.iter().map(|lane| lane.limit().window.duration()).max();
+        longest.map_or(NO_ANSWER, |window| (window / 2).clamp(SOON, NO_ANSWER))
     }
 
     /// The request behind `receipt` was never sent: everything comes back (rule 20).
     pub fn give_back(&mut self, receipt: &Receipt, now: Tick) {
         self.settle(receipt, &Cost::NOTHING, now);
-        self.outstanding.remove(&receipt.cost);
+        self.flight.remove(&receipt.cost, receipt.at);
         if self.was_first(receipt) {
             self.phase = Phase::First;
         }
@@ -355,41 +381,66 @@ impl ScopeState {
         Status { limits: limits.collect(), hold: self.hold.since(now) }
     }
 
+    /// The limit at a place in the order of declaration.
+    #[must_use]
+    pub fn limit(&self, at: usize) -> Option<&Arc<Limit>> {
+        self.lanes.get(at).map(Lane::limit)
+    }
+
     /// Whether any limit is known here.
     #[must_use]
     pub fn has_limits(&self) -> bool {
         !self.lanes.is_empty()
     }
 
-    /// Whether forgetting it would change no verdict: every bucket is full, nothing is held or
-    /// outstanding.
-    #[must_use]
-    pub fn is_idle(&self, now: Tick) -> bool {
-        let mut open = self.outstanding.iter();
-        self.hold <= now
-            && open.next().is_none()
-            && !matches!(self.phase, Phase::Asking { .. })
-            && self.lanes.iter().all(|lane| lane.until_full(now).is_zero())
-    }
-
     /// Whether it may be forgotten: it is idle, nobody configured it, and what was learned is old.
     #[must_use]
     pub fn is_forgettable(&self, now: Tick) -> bool {
-        let old = |lane: &Lane| {
-            let limit = lane.limit();
-            let age = now.since(self.answered);
-            limit.origin.is_provisional()
-                || (limit.origin != Origin::Configured && age > limit.window.duration() * KEPT)
+        self.kept(now).is_some_and(|kept| kept.is_zero())
+    }
+
+    /// How long it has to be kept if nobody comes any more; `None` when somebody configured it.
+    ///
+    /// Forgetting it must change no verdict: every bucket is full by then and nothing is held or in
+    /// flight. What was learned stays longer, for ten windows and at least ten minutes.
+    #[must_use]
+    pub fn kept(&self, now: Tick) -> Option<Duration> {
+        let answered = |span: Duration| match self.answered {
+            Tick::ZERO => Duration::ZERO,
+            answered => answered.after(span).since(now),
         };
-        // That one has to go first after a rejection is remembered for a while.
-        let settled = self.phase == Phase::Open || now.since(self.answered) > REMEMBERED;
-        self.is_idle(now) && settled && self.lanes.iter().all(old)
+        let mut kept = self.hold.since(now).max(self.flight.ends(self.generation()).since(now));
+        if let Phase::Asking { until, .. } = self.phase {
+            kept = kept.max(until.since(now));
+        }
+        // So are a rejection, and that an answer said nothing: nobody has to go first again.
+        if self.lanes.is_empty() {
+            kept = kept.max(answered(REMEMBERED));
+        }
+        for lane in &self.lanes {
+            let limit = lane.limit();
+            kept = kept.max(lane.until_full(now));
+            match limit.origin {
+                Origin::Configured => return None,
+                Origin::Registry | Origin::Default => {}
+                Origin::Estimated | Origin::Confirmed => {
+                    kept = kept.max(answered(REMEMBERED.max(limit.window.duration() * KEPT)));
+                }
+            }
+        }
+        Some(kept)
     }
 
     /// Whether it decides anything here.
     #[must_use]
     pub fn governs(&self, now: Tick) -> bool {
         self.has_limits() || self.hold > now || self.phase != Phase::Open
+    }
+
+    /// Whether one request went first and the others wait for its answer.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.phase, Phase::Asking { .. })
     }
 
     pub(crate) fn was_first(&self, receipt: &Receipt) -> bool {
@@ -495,7 +546,7 @@ mod tests {
         assert!(state.admit(&Cost::ONE, Tick::ZERO).is_ok());
         let wait = state.admit(&Cost::ONE, secs(1)).unwrap_err();
         assert_eq!(wait, Wait { after: Duration::from_secs(29), by: Cause::FirstAnswer });
-        state.close(&Receipt::new(Cost::ONE, Tick::ZERO));
+        state.close(&Receipt::new(Cost::ONE, Tick::ZERO), Tick::ZERO);
         assert!(state.admit(&Cost::ONE, secs(1)).is_ok());
 
         let mut state = ScopeState::unknown();
@@ -511,7 +562,7 @@ mod tests {
         let first = state.admit(&Cost::ONE, Tick::ZERO).unwrap();
         assert!(state.admit(&Cost::ONE, secs(29)).is_err());
         state.admit(&Cost::ONE, secs(30)).unwrap();
-        assert!(state.close(&first), "the others waited for it");
+        assert!(state.close(&first, secs(31)), "the others waited for it");
         assert!(state.admit(&Cost::ONE, secs(33)).is_ok());
     }
 

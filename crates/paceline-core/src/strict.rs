@@ -15,17 +15,17 @@ const GRAIN: u64 = 128;
 /// What was spent in the last window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    entries: VecDeque<Entry>,
-    spent: Amount,
+    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) spent: Amount,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+pub(crate) struct Entry {
     /// When the first of it was spent.
-    opened: u64,
+    pub(crate) opened: u64,
     /// When all of it is free again.
-    frees: u64,
-    amount: Amount,
+    pub(crate) frees: u64,
+    pub(crate) amount: Amount,
 }
 
 impl Log {
@@ -52,6 +52,9 @@ impl Log {
     /// Spends `amount` now.
     pub fn spend(&mut self, amount: Amount, limit: Amount, window: u64, now: Tick) {
         self.forget(now);
+        if amount.is_zero() {
+            return;
+        }
         let now = now.as_nanos();
         // One nanosecond more than the window: a span includes both of its ends.
         let mut frees = now.saturating_add(window).saturating_add(1);
@@ -93,14 +96,6 @@ impl Log {
     #[must_use]
     pub fn until_full(&self, now: Tick) -> u64 {
         self.entries.back().map_or(0, |last| last.frees.saturating_sub(now.as_nanos()))
-    }
-
-    /// Counts as spent now whatever of `limit` is above `left`: the server said so.
-    pub fn lower_to(&mut self, left: Amount, limit: Amount, window: u64, now: Tick) {
-        let missing = limit.minus(left).minus(self.spent(now));
-        if !missing.is_zero() {
-            self.spend(missing, limit, window, now);
-        }
     }
 
     fn forget(&mut self, now: Tick) {

@@ -1,6 +1,7 @@
 //! The monotonic clock of a process.
 
 use paceline_core::{Tick, VirtualClock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A monotonic clock, or a virtual one.
 ///
@@ -38,6 +39,19 @@ impl Clock {
             }
             Self::Virtual(clock) => clock.now(),
         }
+    }
+
+    /// Microseconds since 1970 on the wall clock, which may be set at any time; on a virtual clock, as
+    /// if that had begun in 2026.
+    #[must_use]
+    pub fn wall_micros(&self) -> u64 {
+        let wall = match self {
+            Self::Real { .. } => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Self::Virtual(clock) => {
+                Duration::from_secs(1_767_225_600) + clock.now().since(Tick::ZERO)
+            }
+        };
+        u64::try_from(wall.as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -5,12 +5,23 @@
 
 mod cell;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod key;
 mod memory;
+mod process;
+mod redis;
+mod sqlite;
+mod storage;
 mod store;
+mod template;
+mod view;
 
 pub use cell::Cell;
 pub use clock::Clock;
 pub use key::Key;
 pub use memory::Memory;
-pub use store::{Admission, Grant, Place, Snapshot, Store, StoreError};
+pub use redis::{Redis, Server};
+pub use sqlite::Sqlite;
+pub use storage::{BadStorage, Storage};
+pub use store::{Admission, Ask, Grant, Health, Place, Snapshot, Store, StoreError};

@@ -423,7 +423,9 @@ impl Store for Memory {
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
-        Ok(self.granted(grant, |state, _| state.close(&grant.receipt)).unwrap_or(false))
+        Ok(self
+            .granted(grant, |state, clock| state.close(&grant.receipt, clock.now()))
+            .unwrap_or(false))
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ use paceline_core::state::Receipt;
 use paceline_core::{Cost, Limit, Reading, Scope, ScopeState, Tick, Verdict, Wait};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Keeps limits and buckets, and makes each charge one atomic step.
 ///
@@ -17,6 +18,25 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot be reached.
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError>;
+
+    /// Admits several calls to one host in one visit, in order, as far as there is room. Where one has
+    /// to wait, those behind it may be left undecided (`None`): they do not overtake it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached; then nobody was admitted.
+    fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let admission = self.admit(ask.scope, ask.cost)?;
+            let waits = matches!(admission, Admission::Wait(..));
+            answers.push(Some(admission));
+            if waits {
+                break;
+            }
+        }
+        answers.resize_with(asks.len(), || None);
+        Ok(answers)
+    }
 
     /// Charges `cost` and forgets about it: a decision without a permit.
     ///
@@ -86,6 +106,30 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError`] when the store cannot be reached.
     fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError>;
 
+    /// What this process last saw of the scope that governs `scope`, without a visit where visits take
+    /// time: good enough for forecasts.
+    fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
+        self.snapshot(scope).ok().flatten()
+    }
+
+    /// Whether a visit takes so long that an event loop must not wait for it.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// Hands in what was kept back to save visits.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn flush(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// How the store is doing.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
     /// The keys of all scopes about which something is known, sorted.
     ///
     /// # Errors
@@ -101,6 +145,26 @@ pub trait Store: Send + Sync + fmt::Debug {
 
 /// A scope's key, a copy of its state, and the instant of the copy.
 pub type Snapshot = (Key, ScopeState, Tick);
+
+/// One call that asks for admission.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Where it goes.
+    pub scope: &'a Scope<'a>,
+    /// What it spends.
+    pub cost: &'a Cost,
+}
+
+/// How a store is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Health {
+    /// Whether it cannot be reached at present.
+    pub away: bool,
+    /// Visits that failed since the beginning.
+    pub failures: u64,
+    /// Calls that were admitted without it.
+    pub unmetered: u64,
+}
 
 /// The outcome of asking for admission.
 #[derive(Debug)]
@@ -140,14 +204,24 @@ pub enum Place {
     Cell(Arc<Cell>),
 }
 
-/// A store that cannot be reached.
-#[derive(Debug, thiserror::Error)]
-#[error("the store is unavailable: {0}")]
-pub struct StoreError(Box<dyn std::error::Error + Send + Sync>);
+/// A store that cannot be reached, or does not do what it should.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the store is unavailable: {cause}")]
+pub struct StoreError {
+    cause: Arc<dyn std::error::Error + Send + Sync>,
+    /// When it is asked again at the earliest.
+    pub retry_after: Duration,
+}
 
 impl StoreError {
     /// The store cannot be reached because of `cause`.
     pub fn new(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self(cause.into())
+        Self { cause: Arc::from(cause.into()), retry_after: Duration::ZERO }
+    }
+
+    /// The same, to be tried again after that long.
+    #[must_use]
+    pub fn after(self, retry_after: Duration) -> Self {
+        Self { retry_after, ..self }
     }
 }

@@ -1,0 +1,215 @@
+//! What is sent to the script, and what comes back.
+
+use super::PREFIX;
+use crate::template::Templates;
+use paceline_core::record::{Amounts, LaneRecord, Record, SignalRecord, amounts};
+use paceline_core::state::Receipt;
+use paceline_core::{Cost, Limit, Reading, Scope, ScopeState, Tick};
+use redis::Value;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Operations on the scopes of one host, done in one step.
+#[derive(Debug)]
+pub(super) struct Batch {
+    host: String,
+    keys: Vec<String>,
+    operations: Vec<Operation>,
+}
+
+/// The name of an operation of the script, and its arguments. Scopes go by their numbers.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Operation {
+    Charge(&'static str, Vec<usize>, Amounts),
+    End(&'static str, usize, Amounts, u64),
+    Settle(&'static str, usize, Amounts, u64, Amounts),
+    Observe(&'static str, usize, Amounts, u64, Amounts, bool, u64, Vec<SignalRecord>),
+    Limit(&'static str, usize, LaneRecord),
+}
+
+/// The answer to one operation.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Answer {
+    /// Done or not; not, too, where others wait before it.
+    Done(bool),
+    /// The number of the scope, the instant, and the tally before.
+    Granted(usize, u64, Amounts),
+    /// The number of the scope, nanoseconds, and what for.
+    Wait(usize, u64, i64),
+}
+
+/// What a batch did.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// When, by the server's clock.
+    pub(super) at: u64,
+    pub(super) now: Tick,
+    pub(super) answers: Vec<Answer>,
+    pub(super) keys: Vec<String>,
+    /// The states of its scopes, as they are now.
+    pub(super) states: Vec<(String, ScopeState)>,
+}
+
+impl Reply {
+    pub(super) fn state(&self, key: &str) -> Option<&ScopeState> {
+        self.states.iter().find(|(known, _)| known == key).map(|(_, state)| state)
+    }
+}
+
+/// The arguments of the script.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    pub(super) keys: Vec<String>,
+    pub(super) packed: Vec<u8>,
+}
+
+/// What is wrong with an answer of the server.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Garbled {
+    #[error("a batch cannot be sent: {0}")]
+    Encode(#[from] rmp_serde::encode::Error),
+    #[error("the server's answer cannot be read: {0}")]
+    Decode(#[from] rmp_serde::decode::Error),
+    #[error("a stored state cannot be read: {0}")]
+    Record(#[from] paceline_core::record::Unreadable),
+    #[error("the server's answer cannot be read")]
+    Shape,
+}
+
+/// The key in Redis of a scope.
+pub(super) fn name(key: &str) -> String {
+    let host = Scope::from_key(key).host().len();
+    format!("{PREFIX}{{{}}}{}", &key[..host], &key[host..])
+}
+
+/// The scope of a key in Redis.
+pub(super) fn key(name: &str) -> Option<String> {
+    let (host, path) = name.strip_prefix(PREFIX)?.strip_prefix('{')?.split_once('}')?;
+    Some(format!("{host}{path}"))
+}
+
+impl Batch {
+    pub(super) fn new(host: &str) -> Self {
+        Self { host: host.to_owned(), keys: Vec::new(), operations: Vec::new() }
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// The number of a scope, counted from 1.
+    fn number(&mut self, key: &str) -> usize {
+        let at = self.keys.iter().position(|known| known == key).unwrap_or_else(|| {
+            self.keys.push(key.to_owned());
+            self.keys.len() - 1
+        });
+        at + 1
+    }
+
+    /// Has the states of every scope that may govern `scope` sent back.
+    pub(super) fn look(&mut self, scope: &Scope<'_>) -> Vec<usize> {
+        scope.candidates().map(|key| self.number(key)).collect()
+    }
+
+    pub(super) fn admit(&mut self, scope: &Scope<'_>, cost: &Cost) {
+        let candidates = self.look(scope);
+        self.operations.push(Operation::Charge("admit", candidates, amounts(cost)));
+    }
+
+    pub(super) fn charge(&mut self, scope: &Scope<'_>, cost: &Cost) {
+        let candidates = self.look(scope);
+        self.operations.push(Operation::Charge("charge", candidates, amounts(cost)));
+    }
+
+    pub(super) fn close(&mut self, key: &str, receipt: &Receipt, at: u64) {
+        let number = self.number(key);
+        self.operations.push(Operation::End("close", number, amounts(&receipt.cost), at));
+    }
+
+    pub(super) fn give_back(&mut self, key: &str, receipt: &Receipt, at: u64) {
+        let number = self.number(key);
+        self.operations.push(Operation::End("give_back", number, amounts(&receipt.cost), at));
+    }
+
+    pub(super) fn settle(&mut self, key: &str, receipt: &Receipt, at: u64, actual: &Cost) {
+        let number = self.number(key);
+        let (cost, actual) = (amounts(&receipt.cost), amounts(actual));
+        self.operations.push(Operation::Settle("settle", number, cost, at, actual));
+    }
+
+    pub(super) fn observe(&mut self, key: &str, receipt: &Receipt, at: u64, reading: &Reading) {
+        let number = self.number(key);
+        let (cost, before) = (amounts(&receipt.cost), amounts(&receipt.before));
+        let nanos = reading.retry_after.map_or(0, paceline_core::time::nanos);
+        let signals = reading.signals.iter().map(SignalRecord::of).collect();
+        self.operations.push(Operation::Observe(
+            "observe",
+            number,
+            cost,
+            at,
+            before,
+            reading.rejected,
+            nanos,
+            signals,
+        ));
+    }
+
+    pub(super) fn limit(&mut self, key: &str, limit: Limit) {
+        let number = self.number(key);
+        let state = ScopeState::with_limits(&[limit]);
+        let lanes = Record::of(&state, Tick::ZERO, 0).into_lanes();
+        let operation = |lane| Operation::Limit("limit", number, lane);
+        self.operations.extend(lanes.into_iter().map(operation));
+    }
+
+    /// What is sent. `instant` is 0 for the server's own.
+    pub(super) fn encode(&self, instant: u64, templates: &Templates) -> Result<Arguments, Garbled> {
+        let lanes = |state: &ScopeState| Record::of(state, Tick::ZERO, 0).into_lanes();
+        let mut fresh = Vec::new();
+        for (i, key) in self.keys.iter().enumerate() {
+            if let Some(declared) = templates.declared(key) {
+                fresh.push((i + 1, true, lanes(&declared)));
+            } else if !templates.policy.default_limits().is_empty() {
+                fresh.push((i + 1, false, lanes(&templates.policy.fresh())));
+            }
+        }
+        let max_hold = paceline_core::time::nanos(templates.policy.max_hold);
+        let learn_first = templates.policy.learn_first;
+        let packed = rmp_serde::to_vec(&(instant, max_hold, learn_first, fresh, &self.operations))?;
+        Ok(Arguments { keys: self.keys.iter().map(|key| name(key)).collect(), packed })
+    }
+
+    /// What came back.
+    pub(super) fn decode(
+        &self,
+        value: Value,
+        tick: impl Fn(u64) -> Tick,
+    ) -> Result<Reply, Garbled> {
+        let Value::Array(parts) = value else { return Err(Garbled::Shape) };
+        let [Value::Int(at), Value::BulkString(answers), states @ ..] = parts.as_slice() else {
+            return Err(Garbled::Shape);
+        };
+        let at = u64::try_from(*at).map_err(|_| Garbled::Shape)?;
+        let now = tick(at);
+        let answers = rmp_serde::from_slice(answers)?;
+        let mut reply = Reply { at, now, answers, keys: self.keys.clone(), states: Vec::new() };
+        for pair in states.chunks(2) {
+            let [Value::Int(number), Value::BulkString(bytes)] = pair else {
+                return Err(Garbled::Shape);
+            };
+            let key = usize::try_from(*number)
+                .ok()
+                .and_then(|number| self.keys.get(number.checked_sub(1)?));
+            let record: Record = rmp_serde::from_slice(bytes)?;
+            let elapsed = Duration::from_micros(at.saturating_sub(record.at));
+            reply.states.push((key.ok_or(Garbled::Shape)?.clone(), record.state(now, elapsed)?));
+        }
+        Ok(reply)
+    }
+}

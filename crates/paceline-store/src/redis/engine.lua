@@ -1,0 +1,778 @@
+-- The engine of paceline inside Redis: an imitation of `ScopeState` in paceline-core, decision by
+-- decision, and nothing else. Whatever is decided there is decided here; the conformance suite holds
+-- the two together.
+--
+-- One call does a batch of operations on the scopes of one host, all of them or none, at one instant.
+-- States are `Record`s of paceline-core. While they are worked on, every instant in them counts from
+-- now, so now is 0 and no number outgrows the 53 bits that a double keeps exactly.
+--
+--   KEYS     the keys of the scopes, each once
+--   ARGV[1]  the batch: { instant in us or 0 for the server's, longest hold in ns, learn first,
+--            { what a scope looks like that is not stored: { key, whether it was declared, limits }... },
+--            { operations: { name, ... }... } }
+--   gives    { instant in us, the answers, the number of a key, its state, ... }
+
+local VERSION = 1
+local NEVER, FAR = -9007199254740992, -4503599627370496
+local CENTURY = 2305843009213693952
+local TALLY = 9007199254740992
+local UNIT = 1000000
+local SECOND = 1000000000
+-- As in state.rs and learn.rs.
+local PATIENCE, REMEMBERED, KEPT = 30 * SECOND, 600 * SECOND, 10
+local SOON, NO_ANSWER = 5 * SECOND, 150 * SECOND
+local FLOOR, BLUR = SECOND / 10, 1.5 * SECOND
+-- Limits that somebody set are kept for a month of idleness, and for twelve of their windows.
+local CONFIGURED, WINDOWS = 30 * 86400 * SECOND, 12
+
+-- Fields of a record.
+local VER, AT, HOLD, STRIKES, PHASE, SINCE, UNTIL, ANSWERED = 1, 2, 3, 4, 5, 6, 7, 8
+local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES = 9, 10, 11, 12, 13, 14
+-- Fields of a limit.
+local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
+local KIND, LEVEL, ENTRIES, RESET, START, LAST = 9, 10, 11, 12, 13, 14
+local OPEN, FIRST, ASKING = 0, 1, 2
+local BUCKET, STRICT, FIXED = 0, 1, 2
+local DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 1, 2, 3, 4
+-- Causes of a wait that are no limit.
+local BY_HOLD, BY_FIRST = -1, -2
+
+local max, min, floor, ceil, fmod = math.max, math.min, math.floor, math.ceil, math.fmod
+
+local batch = cmsgpack.unpack(ARGV[1])
+local now, max_hold, learn_first = batch[1], batch[2], batch[3]
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * UNIT + time[2]
+end
+
+-- Arithmetic ---------------------------------------------------------------------------------------
+
+local function div(a, b)
+  local rest = fmod(a, b)
+  return (a - rest) / b, rest
+end
+
+-- a * b / c and what is left, without ever forming a * b.
+local function muldiv(a, b, c)
+  local quotient, rest = 0, 0
+  for digit in string.gmatch(string.format('%.0f', b), '%d') do
+    local q1, r1 = div(rest * 10, c)
+    local q2, r2 = div(a * digit, c)
+    quotient, rest = quotient * 10 + q1 + q2, r1 + r2
+    if rest >= c then
+      quotient, rest = quotient + 1, rest - c
+    end
+  end
+  return quotient, rest
+end
+
+local function muldiv_up(a, b, c)
+  local quotient, rest = muldiv(a, b, c)
+  if rest > 0 then quotient = quotient + 1 end
+  return quotient
+end
+
+local function of(amounts, dimension)
+  for i = 1, #amounts do
+    if amounts[i][1] == dimension then return amounts[i][2] end
+  end
+  return 0
+end
+
+local function set(amounts, dimension, amount)
+  for i = 1, #amounts do
+    if amounts[i][1] == dimension then
+      amounts[i][2] = amount
+      return
+    end
+  end
+  amounts[#amounts + 1] = { dimension, amount }
+end
+
+local function add(amounts, cost)
+  for i = 1, #cost do
+    local sum, amount = of(amounts, cost[i][1]), cost[i][2]
+    if sum >= TALLY - amount then sum = sum - TALLY end
+    set(amounts, cost[i][1], sum + amount)
+  end
+end
+
+local function remove(amounts, cost)
+  for i = 1, #cost do
+    local rest = of(amounts, cost[i][1]) - cost[i][2]
+    if #amounts > 0 then set(amounts, cost[i][1], max(rest, 0)) end
+  end
+end
+
+local function since(tally, before)
+  local far = tally - before
+  if far < 0 then far = far + TALLY end
+  if far > TALLY / 2 then return 0 end
+  return far
+end
+
+local function any(amounts)
+  for i = 1, #amounts do
+    if amounts[i][2] > 0 then return true end
+  end
+  return false
+end
+
+-- One limit (gcra.rs, strict.rs, fixed.rs, lane.rs) ------------------------------------------------
+
+-- Compiles a rate: the ticks of a unit and of the bucket.
+local function compile(lane)
+  local fineness = 1
+  local function unit() return muldiv_up(lane[WINDOW], fineness, lane[UNITS]) end
+  while fineness < 256 and unit() < 10000 do fineness = fineness * 2 end
+  lane[FINENESS], lane[ONE] = fineness, min(unit(), CENTURY)
+  lane[DEPTH] = min(lane[ONE] * lane[BURST], CENTURY)
+end
+
+local function ticks(lane, amount)
+  if amount == UNIT then return lane[ONE] end
+  local whole, part = div(amount, UNIT)
+  local sum = whole * lane[ONE]
+  if part > 0 then
+    local high, low = div(lane[ONE], UNIT)
+    sum = sum + part * high + ceil(part * low / UNIT)
+  end
+  return min(sum, CENTURY)
+end
+
+-- When the present window ends, as far as is known, and what was spent in it: nothing past its end.
+local function window_of(lane)
+  local ends = lane[RESET]
+  if ends == NEVER and lane[START] ~= NEVER then ends = lane[START] + lane[WINDOW] end
+  if ends ~= NEVER and ends <= 0 then return NEVER, 0 end
+  return ends, lane[LEVEL]
+end
+
+-- Begins a window that is over anew. The end of the next one is the server's to tell.
+local function roll(lane)
+  local known = lane[RESET] ~= NEVER or lane[START] ~= NEVER
+  if known and window_of(lane) == NEVER then
+    if lane[RESET] ~= NEVER then lane[LAST] = lane[RESET] end
+    lane[LEVEL], lane[RESET], lane[START] = 0, NEVER, NEVER
+  end
+end
+
+-- Nanoseconds until an amount can be paid.
+local function wait_lane(lane, amount)
+  local kind = lane[KIND]
+  if kind == BUCKET then
+    local advance = ticks(lane, amount)
+    local wait = lane[LEVEL] - max(lane[DEPTH] - advance, 0)
+    if wait <= 0 then return 0 end
+    return ceil(wait / lane[FINENESS])
+  end
+  local limit = lane[UNITS] * UNIT
+  if kind == STRICT then
+    local room, spent = max(limit - amount, 0), lane[LEVEL]
+    for _, entry in ipairs(lane[ENTRIES]) do
+      local frees = entry[2]
+      if spent <= room and frees > 0 then return 0 end
+      local without = max(spent - entry[3], 0)
+      if frees > 0 and without <= room then return frees end
+      spent = without
+    end
+    return 0
+  end
+  local ends, spent = window_of(lane)
+  if spent == 0 or spent + amount <= limit or ends == NEVER then return 0 end
+  return ends
+end
+
+local function spend_lane(lane, amount)
+  local kind = lane[KIND]
+  if kind == BUCKET then
+    lane[LEVEL] = lane[LEVEL] + ticks(lane, amount)
+  elseif kind == STRICT then
+    local entries, limit, window = lane[ENTRIES], lane[UNITS] * UNIT, lane[WINDOW]
+    while entries[1] and entries[1][2] <= 0 do
+      lane[LEVEL] = max(lane[LEVEL] - entries[1][3], 0)
+      table.remove(entries, 1)
+    end
+    local frees = window + 1
+    if amount > limit then frees = frees + muldiv_up(amount - limit, window, limit) end
+    lane[LEVEL] = lane[LEVEL] + amount
+    local last = entries[#entries]
+    if last and last[1] + floor(window / 128) > 0 then
+      last[3], last[2] = last[3] + amount, max(last[2], frees)
+    else
+      if last then frees = max(frees, last[2]) end
+      entries[#entries + 1] = { 0, frees, amount }
+    end
+  else
+    roll(lane)
+    if lane[START] == NEVER then lane[START] = 0 end
+    lane[LEVEL] = lane[LEVEL] + amount
+  end
+end
+
+local function refund(lane, amount, at)
+  local kind = lane[KIND]
+  if kind == BUCKET then
+    lane[LEVEL] = max(lane[LEVEL] - ticks(lane, amount), 0)
+  elseif kind == STRICT then
+    local entry
+    for _, candidate in ipairs(lane[ENTRIES]) do
+      if candidate[1] <= at then entry = candidate end
+    end
+    if entry then
+      local back = min(amount, entry[3])
+      entry[3], lane[LEVEL] = entry[3] - back, max(lane[LEVEL] - back, 0)
+    end
+  else
+    roll(lane)
+    if lane[RESET] == NEVER or at >= lane[RESET] - lane[WINDOW] then
+      lane[LEVEL] = max(lane[LEVEL] - amount, 0)
+    end
+  end
+end
+
+local function spent_strict(lane)
+  local spent = 0
+  for _, entry in ipairs(lane[ENTRIES]) do
+    if entry[2] > 0 then spent = spent + entry[3] end
+  end
+  return spent
+end
+
+local function remaining(lane)
+  local kind = lane[KIND]
+  if kind == BUCKET then
+    return (muldiv(max(lane[DEPTH] - lane[LEVEL], 0), UNIT, lane[ONE]))
+  elseif kind == STRICT then
+    return max(lane[UNITS] * UNIT - spent_strict(lane), 0)
+  end
+  local _, spent = window_of(lane)
+  return max(lane[UNITS] * UNIT - spent, 0)
+end
+
+-- The time until it is full; for a server's window, until its reset.
+local function until_full(lane)
+  local kind = lane[KIND]
+  if kind == BUCKET then return ceil(lane[LEVEL] / lane[FINENESS]) end
+  if kind == FIXED then return max(lane[RESET], 0) end
+  local last = lane[ENTRIES][#lane[ENTRIES]]
+  return last and max(last[2], 0) or 0
+end
+
+local function set_remaining(lane, left)
+  if lane[KIND] == BUCKET then lane[LEVEL] = max(lane[DEPTH] - ticks(lane, left), 0) end
+end
+
+-- Puts another limit in place and keeps the units that were used.
+local function relimit(lane, limit)
+  if lane[UNITS] == limit[UNITS] and lane[WINDOW] == limit[WINDOW] and lane[BURST] == limit[BURST]
+    and lane[ORIGIN] == limit[ORIGIN] and (lane[KIND] == STRICT) == (limit[KIND] == STRICT) then
+    return
+  end
+  local stays = lane[KIND] == FIXED and limit[KIND] ~= STRICT and limit[ORIGIN] ~= BY_HAND
+  local used
+  if not stays then
+    if lane[KIND] == BUCKET then
+      used = muldiv_up(lane[LEVEL], UNIT, lane[ONE])
+    else
+      used = max(lane[UNITS] * UNIT - remaining(lane), 0)
+    end
+    local debt = max(used - lane[BURST] * UNIT, 0)
+    used = min(used - debt, limit[BURST] * UNIT) + debt
+  end
+  for _, field in ipairs({ UNITS, WINDOW, BURST, ORIGIN }) do lane[field] = limit[field] end
+  compile(lane)
+  if not stays then
+    lane[KIND] = limit[KIND] == STRICT and STRICT or BUCKET
+    lane[LEVEL], lane[ENTRIES], lane[RESET], lane[START], lane[LAST] = 0, {}, NEVER, NEVER, NEVER
+    if used > 0 then spend_lane(lane, used) end
+  end
+end
+
+-- One scope (state.rs, flight.rs) ------------------------------------------------------------------
+
+local states, touched = {}, {}
+
+local function fresh(lanes, first)
+  return { VERSION, now, 0, 0, first and FIRST or OPEN, 0, 0, FAR, {}, {}, FAR, FAR, {}, lanes }
+end
+
+-- Lets the time pass since it was written.
+local function age(state)
+  local elapsed = max(now - state[AT], 0) * 1000
+  local function past(container, field) container[field] = max(container[field] - elapsed, FAR) end
+  for _, field in ipairs({ SINCE, UNTIL, ANSWERED, BEGAN, BEFORE }) do past(state, field) end
+  state[HOLD] = max(state[HOLD] - elapsed, 0)
+  for _, lane in ipairs(state[LANES]) do
+    if lane[KIND] == BUCKET then
+      lane[LEVEL] = max(lane[LEVEL] - elapsed * lane[FINENESS], 0)
+    end
+    for _, entry in ipairs(lane[ENTRIES]) do
+      past(entry, 1)
+      past(entry, 2)
+    end
+    for field = RESET, LAST do
+      if lane[field] ~= NEVER then past(lane, field) end
+    end
+  end
+end
+
+local stored = redis.call('MGET', unpack(KEYS))
+
+local function load_all()
+  for i = 1, #KEYS do
+    states[i] = false
+    if stored[i] then
+      local state = cmsgpack.unpack(stored[i])
+      if state[VER] > VERSION then return redis.error_reply('PACELINE written by a later release') end
+      -- A clock that was set back goes on from here.
+      if now < state[AT] then touched[i] = true end
+      age(state)
+      states[i] = state
+    end
+  end
+  for _, template in ipairs(batch[4]) do
+    local i = template[1]
+    if not states[i] and template[2] then states[i] = fresh(template[3], false) end
+  end
+end
+
+local function governs(state)
+  return #state[LANES] > 0 or state[HOLD] > 0 or state[PHASE] ~= OPEN
+end
+
+-- The limits of a scope of which nothing is known, where the policy has any.
+local function defaults(i)
+  for _, template in ipairs(batch[4]) do
+    if template[1] == i then return template[3] end
+  end
+end
+
+local function unknown(i)
+  local lanes = defaults(i) or {}
+  return fresh(lanes, #lanes == 0 and learn_first)
+end
+
+local function exactly(i)
+  if not states[i] then states[i] = unknown(i) end
+  touched[i] = true
+  return states[i]
+end
+
+-- The narrowest candidate that decides anything; the last one is the host, where defaults apply.
+local function governing(candidates)
+  for _, i in ipairs(candidates) do
+    if states[i] and governs(states[i]) then return states[i], i end
+  end
+  local host = candidates[#candidates]
+  if not learn_first and not defaults(host) then return nil, host end
+  if not states[host] then states[host] = unknown(host) end
+  return states[host], host
+end
+
+local function generation(state)
+  local longest
+  for _, lane in ipairs(state[LANES]) do longest = max(longest or 0, lane[WINDOW]) end
+  return longest and min(max(floor(longest / 2), SOON), NO_ANSWER) or NO_ANSWER
+end
+
+local function turn(state)
+  local span, old = generation(state), -state[BEGAN]
+  if old >= span then
+    state[OLD] = old >= span * 2 and {} or state[YOUNG]
+    state[YOUNG], state[BEFORE], state[BEGAN] = {}, state[BEGAN], 0
+  end
+end
+
+local function land_in_flight(state, cost, at)
+  if at >= state[BEGAN] then
+    remove(state[YOUNG], cost)
+  elseif at >= state[BEFORE] then
+    remove(state[OLD], cost)
+  end
+end
+
+local function was_first(state, at)
+  return state[PHASE] == ASKING and at >= state[SINCE]
+end
+
+local function wait(state, cost)
+  local longest, by = state[HOLD], BY_HOLD
+  for i, lane in ipairs(state[LANES]) do
+    local amount = of(cost, lane[DIMENSION])
+    if amount > 0 then
+      local after = wait_lane(lane, amount)
+      if after > longest then longest, by = after, i end
+    end
+  end
+  return longest, by
+end
+
+local function spend(state, cost)
+  for _, lane in ipairs(state[LANES]) do
+    local amount = of(cost, lane[DIMENSION])
+    if amount > 0 then spend_lane(lane, amount) end
+  end
+end
+
+local function settle(state, cost, at, actual)
+  for _, lane in ipairs(state[LANES]) do
+    local charged, spent = of(cost, lane[DIMENSION]), of(actual, lane[DIMENSION])
+    if spent < charged then
+      refund(lane, charged - spent, at)
+    elseif spent > charged then
+      spend_lane(lane, spent - charged)
+    end
+  end
+end
+
+local function land(state, cost, at)
+  land_in_flight(state, cost, at)
+  add(state[OVER], cost)
+  state[ANSWERED] = max(state[ANSWERED], at)
+  local first = was_first(state, at)
+  if first then state[PHASE] = OPEN end
+  return first
+end
+
+-- Where nothing is known nothing is counted.
+local function forget_nothing_known(state)
+  if not governs(state) then
+    for field, value in ipairs(fresh({}, false)) do
+      if field ~= ANSWERED then state[field] = value end
+    end
+  end
+end
+
+-- How long it has to be kept if nobody comes any more.
+local function kept(state)
+  local function answered(span)
+    return state[ANSWERED] > FAR and max(state[ANSWERED] + span, 0) or 0
+  end
+  local span = generation(state)
+  local least = state[HOLD]
+  if any(state[YOUNG]) then
+    least = max(least, state[BEGAN] + span * 2)
+  elseif any(state[OLD]) then
+    least = max(least, state[BEGAN] + span)
+  end
+  if state[PHASE] == ASKING then least = max(least, state[UNTIL]) end
+  if #state[LANES] == 0 then least = max(least, answered(REMEMBERED)) end
+  for _, lane in ipairs(state[LANES]) do
+    least = max(least, until_full(lane))
+    if lane[ORIGIN] == BY_HAND then
+      least = max(least, CONFIGURED, lane[WINDOW] * WINDOWS)
+    elseif lane[ORIGIN] > DEFAULT then
+      least = max(least, answered(max(REMEMBERED, lane[WINDOW] * KEPT)))
+    end
+  end
+  return least
+end
+
+-- What a response teaches (learn.rs) ---------------------------------------------------------------
+
+local function snapped(window)
+  local function near(span, share) return math.abs(window - span) <= floor(span / share) end
+  for _, span in ipairs({ 1, 10, 60, 3600, 86400 }) do
+    if near(span * SECOND, 4) then return span * SECOND end
+  end
+  local whole = floor((window + SECOND / 2) / SECOND) * SECOND
+  if whole > 0 and near(whole, 20) then return whole end
+  return window
+end
+
+local function reconcile(predicted, told, uncertain, late)
+  local lower = max(told - uncertain, 0)
+  if lower <= predicted and predicted <= told then return predicted end
+  if late then return min(lower, predicted) end
+  return lower
+end
+
+-- A signal as it is sent: the limit it states, what is left and the reset (-1 when unknown), the
+-- window it states (0) and the one it implies (0), whether the server's is a bucket, what it says of the
+-- limit whether or not that makes sense, and the limit to begin with when none is known.
+local S_DIMENSION, S_TOLD, S_LEFT, S_RESET, S_WINDOW, S_IMPLIED, S_BUCKET = 1, 2, 3, 4, 5, 6, 7
+local S_LIMIT, S_NEW = 8, 9
+
+local function limit_of(lane)
+  local copy = {}
+  for field = DIMENSION, LAST do copy[field] = lane[field] end
+  return copy
+end
+
+local function correct(lane, signal, uncertain, late)
+  if signal[S_LEFT] < 0 then return end
+  local before = remaining(lane)
+  local after = reconcile(before, signal[S_LEFT] * UNIT, uncertain, late)
+  if floor(after / UNIT) ~= floor(before / UNIT) then set_remaining(lane, after) end
+end
+
+local function teach_bucket(lane, signal, uncertain, late)
+  local limit = limit_of(lane)
+  if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
+  if signal[S_WINDOW] > 0 then
+    limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
+  elseif limit[ORIGIN] == ESTIMATED and signal[S_IMPLIED] > 0 then
+    local said = max(signal[S_LIMIT], 0)
+    if max(said - max(signal[S_LEFT], 0), 0) * 10 >= said then limit[WINDOW] = signal[S_IMPLIED] end
+  end
+  relimit(lane, limit)
+  correct(lane, signal, uncertain, late)
+end
+
+local function teach_window(lane, signal, uncertain, late)
+  local fixed = lane[KIND] == FIXED
+  local reset = signal[S_RESET] >= 0 and signal[S_RESET] or nil
+  local known, last
+  if fixed then
+    if lane[RESET] > 0 then known = lane[RESET] end
+    if lane[RESET] ~= NEVER and lane[RESET] <= 0 then
+      last = lane[RESET]
+    elseif lane[LAST] ~= NEVER then
+      last = lane[LAST]
+    end
+  end
+  local blur = min(BLUR, floor(lane[WINDOW] / 2))
+  local next_window = reset and known and reset > known + blur
+  if reset and known and known > reset + blur and late then return end
+  local limit = limit_of(lane)
+  if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
+  local before = last
+  if next_window then before = known end
+  local distance
+  if reset and before then
+    local span = max(reset - before, 0)
+    -- Across a pause it would be the pause that is measured.
+    if max(-before, 0) <= floor(span / 2) then distance = span end
+  end
+  if signal[S_WINDOW] > 0 then
+    limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
+  elseif distance and distance > 0 and distance <= 3650 * 86400 * SECOND then
+    limit[WINDOW] = snapped(distance)
+  elseif signal[S_IMPLIED] > limit[WINDOW] then
+    limit[WINDOW] = signal[S_IMPLIED]
+  end
+  relimit(lane, limit)
+  local whole, predicted = lane[UNITS] * UNIT, remaining(lane)
+  if lane[KIND] ~= FIXED then return end
+  if not next_window and reset and known then reset = min(reset, known) end
+  reset = reset or known
+  local left = predicted
+  if signal[S_LEFT] >= 0 then
+    left = reconcile(predicted, signal[S_LEFT] * UNIT, uncertain, late and not next_window)
+  end
+  roll(lane)
+  lane[LEVEL] = max(whole - left, 0)
+  lane[RESET] = reset or lane[RESET]
+  if lane[START] == NEVER then lane[START] = 0 end
+end
+
+local function keep_lanes(state, keep)
+  local lanes = {}
+  for _, lane in ipairs(state[LANES]) do
+    if keep(lane) then lanes[#lanes + 1] = lane end
+  end
+  state[LANES] = lanes
+end
+
+local function learn(state, cost, before, signal, late)
+  if not signal[S_BUCKET] and signal[S_RESET] == 0 then return end
+  local dimension, told = signal[S_DIMENSION], signal[S_TOLD]
+  local others = since(of(state[OVER], dimension), of(before, dimension))
+  local uncertain = max(others - of(cost, dimension), 0) + of(state[YOUNG], dimension)
+    + of(state[OLD], dimension)
+  local configured
+  for _, lane in ipairs(state[LANES]) do
+    if not configured and lane[DIMENSION] == dimension and lane[ORIGIN] == BY_HAND then
+      configured = lane
+    end
+  end
+  if configured then
+    local units = configured[UNITS]
+    if told > 0 and told < units then return end
+    if signal[S_BUCKET] then
+      if told == units then
+        for _, lane in ipairs(state[LANES]) do
+          if lane[DIMENSION] == dimension and lane[UNITS] == units then
+            correct(lane, signal, uncertain, late)
+          end
+        end
+      end
+      return
+    end
+  end
+  if told > 0 then
+    keep_lanes(state, function(lane)
+      return lane[DIMENSION] ~= dimension or lane[ORIGIN] > DEFAULT
+    end)
+  end
+  local learned
+  for _, lane in ipairs(state[LANES]) do
+    if not learned and lane[DIMENSION] == dimension and lane[ORIGIN] ~= BY_HAND then learned = lane end
+  end
+  if not learned then
+    if told <= 0 then return end
+    learned = signal[S_NEW]
+    state[LANES][#state[LANES] + 1] = learned
+  end
+  if signal[S_BUCKET] then
+    teach_bucket(learned, signal, uncertain, late)
+  else
+    teach_window(learned, signal, uncertain, late)
+  end
+end
+
+local function reject(state, retry_after)
+  local repeated = state[HOLD] > 0
+  local named = retry_after > 0 and retry_after or nil
+  local span = min(named or FLOOR * 2 ^ min(state[STRIKES], 16), max_hold)
+  state[HOLD] = max(state[HOLD], span)
+  if not repeated then state[STRIKES] = state[STRIKES] + 1 end
+  for _, lane in ipairs(state[LANES]) do
+    if lane[KIND] == BUCKET then
+      lane[LEVEL] = max(lane[LEVEL], state[HOLD] * lane[FINENESS] + lane[DEPTH])
+    end
+  end
+  if (named and named > max_hold) or #state[LANES] == 0 then state[PHASE] = FIRST end
+end
+
+-- The operations -----------------------------------------------------------------------------------
+
+local operations = {}
+-- A scope in which one had to wait: those behind it do not overtake.
+local full = {}
+
+local function relative(at) return (at - now) * 1000 end
+
+-- Gives { scope, instant, tally before } when it is granted, { scope, wait, what for } when it is not,
+-- and false behind others who wait.
+local function charge(candidates, cost, permit)
+  local state, i = governing(candidates)
+  if full[i] then return false end
+  if not state then return { i, now, {} } end
+  local after, by = 0, BY_FIRST
+  if permit and state[PHASE] == ASKING and state[UNTIL] > 0 then
+    after = state[UNTIL]
+  else
+    after, by = wait(state, cost)
+  end
+  if after > 0 then
+    full[i] = true
+    return { i, after, by }
+  end
+  touched[i] = true
+  spend(state, cost)
+  if not permit then return { i, now, {} } end
+  -- Another one goes when the first has no answer in time; then either answer will do.
+  if state[PHASE] == FIRST then state[SINCE] = 0 end
+  if state[PHASE] ~= OPEN then state[PHASE], state[UNTIL] = ASKING, PATIENCE end
+  turn(state)
+  add(state[YOUNG], cost)
+  local before = {}
+  for k, pair in ipairs(state[OVER]) do before[k] = { pair[1], pair[2] } end
+  return { i, now, before }
+end
+
+function operations.admit(candidates, cost) return charge(candidates, cost, true) end
+
+function operations.charge(candidates, cost) return charge(candidates, cost, false) end
+
+function operations.settle(i, cost, at, actual)
+  if not states[i] then return false end
+  touched[i] = true
+  settle(states[i], cost, relative(at), actual)
+  return true
+end
+
+function operations.close(i, cost, at)
+  if not states[i] then return false end
+  touched[i] = true
+  local first = land(states[i], cost, relative(at))
+  forget_nothing_known(states[i])
+  return first
+end
+
+function operations.give_back(i, cost, at)
+  local state = states[i]
+  if not state then return false end
+  touched[i] = true
+  at = relative(at)
+  settle(state, cost, at, {})
+  land_in_flight(state, cost, at)
+  if was_first(state, at) then state[PHASE] = FIRST end
+  return true
+end
+
+function operations.observe(i, cost, at, before, rejected, retry_after, signals)
+  local state = states[i]
+  -- What was granted there is not counted here: the scope is new, or was forgotten.
+  if not state then before = {} end
+  state = exactly(i)
+  at = relative(at)
+  local late = at < state[ANSWERED]
+  land(state, cost, at)
+  turn(state)
+  if rejected then reject(state, retry_after) else state[STRIKES] = 0 end
+  for _, signal in ipairs(signals) do learn(state, cost, before, signal, late) end
+  if #state[LANES] > 0 and not rejected then state[PHASE] = OPEN end
+  forget_nothing_known(state)
+  return true
+end
+
+function operations.limit(i, limit)
+  local state, known = exactly(i), nil
+  for _, lane in ipairs(state[LANES]) do
+    if lane[DIMENSION] == limit[DIMENSION] and lane[WINDOW] == limit[WINDOW] then
+      known = known or lane
+    end
+  end
+  if known then
+    relimit(known, limit)
+  else
+    state[LANES][#state[LANES] + 1] = limit
+  end
+  keep_lanes(state, function(lane)
+    return lane[ORIGIN] == BY_HAND or lane[DIMENSION] ~= limit[DIMENSION] or limit[ORIGIN] ~= BY_HAND
+  end)
+  state[PHASE] = OPEN
+  return true
+end
+
+-- What was spent without asking, while the store was away.
+function operations.spend(candidates, cost)
+  local state, i = governing(candidates)
+  if state then
+    touched[i] = true
+    spend(state, cost)
+  end
+  return true
+end
+
+local refused = load_all()
+if refused then return refused end
+local answers = {}
+for k, operation in ipairs(batch[5]) do
+  answers[k] = operations[operation[1]](unpack(operation, 2))
+end
+local reply = { now, cmsgpack.pack(answers) }
+for i = 1, #KEYS do
+  local state, packed = states[i], stored[i]
+  if state then
+    if touched[i] or not packed then
+      state[AT] = now
+      packed = cmsgpack.pack(state)
+    end
+    if touched[i] then
+      local least = ceil(kept(state) / UNIT)
+      if least > 0 then
+        redis.call('SET', KEYS[i], packed, 'PX', string.format('%.0f', least))
+      else
+        redis.call('DEL', KEYS[i])
+      end
+    end
+    reply[#reply + 1] = i
+    reply[#reply + 1] = packed
+  end
+end
+return reply

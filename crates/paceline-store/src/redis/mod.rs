@@ -1,0 +1,360 @@
+//! One limit for many machines: Redis or Valkey.
+//!
+//! The engine runs inside the server, as a script that imitates it (`engine.lua`), so an admission is
+//! one round trip whatever the number of scopes and limits it touches, and every process sees the same
+//! clock, the server's. A script does a whole [`Batch`]; what can wait without harm, such as that a
+//! request is over and taught nothing, rides along with the next one.
+
+mod batch;
+mod link;
+
+use crate::process::PerProcess;
+use crate::template::Templates;
+use crate::view::Views;
+use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
+use batch::{Answer, Batch, Reply};
+pub(crate) use link::Kind;
+use link::Link;
+pub use link::Server;
+use paceline_core::state::Receipt;
+use paceline_core::{Cause, Cost, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// What a key in Redis begins with. The host is its hash tag, so that all scopes of a host live in one
+/// slot of a cluster.
+const PREFIX: &str = "paceline:";
+
+/// Limits and buckets in Redis or Valkey.
+#[derive(Debug)]
+pub struct Redis {
+    server: Server,
+    timeout: Duration,
+    templates: Templates,
+    clock: Clock,
+    /// The microsecond of the server at which this process's ticks begin.
+    epoch: OnceLock<u64>,
+    here: PerProcess<Here>,
+}
+
+/// What one process has of it.
+#[derive(Debug)]
+struct Here {
+    link: Mutex<Link>,
+    views: Views,
+    /// Requests that are over, to be told at the next visit.
+    closed: Mutex<Vec<(Key, Receipt)>>,
+    /// How far the server's clock is ahead of this process's, in microseconds.
+    ahead: Mutex<i64>,
+}
+
+impl Redis {
+    /// Connects, and waits at most `timeout` for this and for each visit.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the server cannot be reached or refuses us.
+    pub fn connect(server: Server, policy: Policy, timeout: Duration) -> Result<Self, StoreError> {
+        let store = Self::with_clock(server, policy, timeout, Clock::real());
+        store.ping()?;
+        Ok(store)
+    }
+
+    /// A store that connects when it is first visited. A virtual clock takes the place of the server's.
+    pub fn with_clock(
+        server: Server,
+        policy: Policy,
+        timeout: Duration,
+        clock: impl Into<Clock>,
+    ) -> Self {
+        let here = PerProcess::new(Here::new(&server, timeout));
+        let (templates, clock) = (Templates::new(policy), clock.into());
+        Self { server, timeout, templates, clock, epoch: OnceLock::new(), here }
+    }
+
+    /// Whether the server answers.
+    ///
+    /// # Errors
+    /// [`StoreError`] with the reason why not.
+    pub fn ping(&self) -> Result<(), StoreError> {
+        self.here()?.link.lock().ping().map_err(StoreError::new)
+    }
+
+    fn here(&self) -> Result<Arc<Here>, StoreError> {
+        self.here.get(|| Ok(Here::new(&self.server, self.timeout)))
+    }
+
+    /// Sends batches, each for one host, and gives their replies in order. Whatever was kept back for
+    /// one of the hosts rides along.
+    fn run(&self, mut batches: Vec<Batch>) -> Result<Vec<Reply>, StoreError> {
+        let here = self.here()?;
+        let closed = std::mem::take(&mut *here.closed.lock());
+        let asked: Vec<usize> = batches.iter().map(Batch::len).collect();
+        for (key, receipt) in &closed {
+            let host = Scope::from_key(key.as_str()).host().to_owned();
+            let at = match batches.iter().position(|batch| batch.host() == host) {
+                Some(at) => at,
+                None => {
+                    batches.push(Batch::new(&host));
+                    batches.len() - 1
+                }
+            };
+            batches[at].close(key.as_str(), receipt, self.micros(receipt.at));
+        }
+        let instant = match &self.clock {
+            Clock::Real { .. } => 0,
+            Clock::Virtual(_) => self.clock.wall_micros(),
+        };
+        let arguments: Vec<_> = batches
+            .iter()
+            .map(|batch| batch.encode(instant, &self.templates))
+            .collect::<Result<_, _>>()
+            .map_err(StoreError::new)?;
+        let answered = here.link.lock().run(&arguments);
+        let values = match answered {
+            Ok(values) => values,
+            Err(error) => {
+                here.closed.lock().extend(closed);
+                return Err(StoreError::new(error));
+            }
+        };
+        let mut replies = Vec::with_capacity(asked.len());
+        for (i, (batch, value)) in batches.iter().zip(values).enumerate() {
+            let frame = |micros| self.tick(micros);
+            let mut reply = batch.decode(value, frame).map_err(StoreError::new)?;
+            let micros = i64::try_from(reply.at).unwrap_or(i64::MAX);
+            *here.ahead.lock() = micros.saturating_sub(self.local_micros());
+            for (key, state) in &reply.states {
+                here.views.see(key, state.clone(), reply.now);
+            }
+            if let Some(asked) = asked.get(i) {
+                reply.answers.truncate(*asked);
+                replies.push(reply);
+            }
+        }
+        Ok(replies)
+    }
+
+    /// One batch.
+    fn run_one(&self, batch: Batch) -> Result<Reply, StoreError> {
+        let mut replies = self.run(vec![batch])?;
+        replies.pop().ok_or_else(|| StoreError::new("the server gave no answer"))
+    }
+
+    /// One operation on exactly one scope.
+    fn run_on(&self, key: &str, add: impl FnOnce(&mut Batch)) -> Result<bool, StoreError> {
+        let mut batch = Batch::new(Scope::from_key(key).host());
+        add(&mut batch);
+        let mut reply = self.run_one(batch)?;
+        Ok(matches!(reply.answers.pop(), Some(Answer::Done(true))))
+    }
+
+    /// A microsecond of the server in this process's ticks. They begin early enough for instants that
+    /// were stored before it began.
+    fn tick(&self, micros: u64) -> Tick {
+        const BEFORE: u64 = 52 * 86_400 * 1_000_000;
+        let epoch = *self.epoch.get_or_init(|| micros.saturating_sub(BEFORE));
+        Tick::from_nanos(micros.saturating_sub(epoch).saturating_mul(1_000))
+    }
+
+    fn micros(&self, tick: Tick) -> u64 {
+        self.epoch.get().copied().unwrap_or(0).saturating_add(tick.as_nanos() / 1_000)
+    }
+
+    fn local_micros(&self) -> i64 {
+        i64::try_from(self.clock.now().as_nanos() / 1_000).unwrap_or(i64::MAX)
+    }
+
+    /// Now by the server's clock, as far as is known without asking.
+    fn now(&self, here: &Here) -> Tick {
+        let micros = self.local_micros().saturating_add(*here.ahead.lock());
+        self.tick(u64::try_from(micros).unwrap_or(0))
+    }
+
+    fn admission(
+        &self,
+        scope: &Scope<'_>,
+        cost: &Cost,
+        answer: &Answer,
+        reply: &Reply,
+    ) -> Option<Admission> {
+        let key = |number: usize| {
+            let known = reply.keys.get(number.checked_sub(1)?)?;
+            Some(Key::new(known))
+        };
+        Some(match answer {
+            Answer::Granted(number, at, before) => {
+                let before = paceline_core::record::cost(before).unwrap_or_default();
+                let receipt = Receipt { cost: cost.clone(), at: self.tick(*at), before };
+                let key = key(*number).unwrap_or_else(|| Key::new(scope.host()));
+                Admission::Granted(Grant { place: Place::Key(key), receipt })
+            }
+            Answer::Wait(number, after, by) => {
+                let key = key(*number)?;
+                let wait = wait(reply.state(key.as_str()), *after, *by);
+                Admission::Wait(key, wait)
+            }
+            Answer::Done(_) => return None,
+        })
+    }
+}
+
+/// A wait as the script tells it.
+fn wait(state: Option<&ScopeState>, nanos: u64, by: i64) -> Wait {
+    let limit = usize::try_from(by - 1).ok().and_then(|at| state?.limit(at));
+    let by = match (limit, by) {
+        (Some(limit), _) => Cause::Limit(Arc::clone(limit)),
+        (None, -2) => Cause::FirstAnswer,
+        (None, _) => Cause::Hold,
+    };
+    Wait { after: Duration::from_nanos(nanos), by }
+}
+
+impl Here {
+    fn new(server: &Server, timeout: Duration) -> Self {
+        Self {
+            link: Mutex::new(Link::new(server.clone(), timeout)),
+            views: Views::default(),
+            closed: Mutex::default(),
+            ahead: Mutex::default(),
+        }
+    }
+}
+
+impl Store for Redis {
+    fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
+        let mut answers = self.admit_all(&[Ask { scope, cost }])?;
+        answers.pop().flatten().ok_or_else(|| StoreError::new("the server gave no answer"))
+    }
+
+    fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
+        let mut batches: Vec<Batch> = Vec::new();
+        // Where each ask went: its batch, and its place there.
+        let mut places = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let host = ask.scope.host();
+            let at = batches.iter().position(|batch| batch.host() == host).unwrap_or_else(|| {
+                batches.push(Batch::new(host));
+                batches.len() - 1
+            });
+            places.push((at, batches[at].len()));
+            batches[at].admit(ask.scope, ask.cost);
+        }
+        let replies = self.run(batches)?;
+        let answer = |(ask, (batch, place)): (&Ask<'_>, (usize, usize))| {
+            let reply = replies.get(batch)?;
+            self.admission(ask.scope, ask.cost, reply.answers.get(place)?, reply)
+        };
+        Ok(asks.iter().zip(places).map(answer).collect())
+    }
+
+    fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
+        let mut batch = Batch::new(scope.host());
+        batch.charge(scope, cost);
+        let reply = self.run_one(batch)?;
+        Ok(match reply.answers.first().and_then(|it| self.admission(scope, cost, it, &reply)) {
+            Some(Admission::Wait(_, wait)) => Verdict::Wait(wait.into()),
+            _ => Verdict::Granted,
+        })
+    }
+
+    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
+        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
+    }
+
+    fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
+        let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
+        self.run_on(key, |batch| batch.settle(key, &grant.receipt, at, actual))?;
+        Ok(())
+    }
+
+    fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
+        let here = self.here()?;
+        let awaited = here.views.of(grant.key()).is_some_and(|(state, _)| state.is_awaited());
+        here.closed.lock().push((grant.key().clone(), grant.receipt.clone()));
+        if awaited {
+            self.flush()?;
+        }
+        Ok(awaited)
+    }
+
+    fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
+        let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
+        self.run_on(key, |batch| batch.give_back(key, &grant.receipt, at))?;
+        Ok(())
+    }
+
+    fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
+        let here = self.here()?;
+        let (policy, now) = (&self.templates.policy, self.now(&here));
+        let known = match here.views.of(grant.key()) {
+            Some((state, _)) => state.teaches_nothing(&grant.receipt, reading, policy, now),
+            None => reading.is_silent(),
+        };
+        if known {
+            return self.close(grant);
+        }
+        let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
+        self.run_on(key, |batch| batch.observe(key, &grant.receipt, at, reading))?;
+        Ok(true)
+    }
+
+    fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
+        self.templates.declare(scope.key(), limit.clone());
+        self.run_on(scope.key(), |batch| batch.limit(scope.key(), limit))?;
+        Ok(())
+    }
+
+    fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
+        let goes = |key: &str| scope.is_none_or(|scope| scope.covers(key));
+        self.templates.forget(goes);
+        let here = self.here()?;
+        here.views.forget(None);
+        let gone: Vec<_> = self.keys()?.into_iter().filter(|key| goes(key.as_str())).collect();
+        let names: Vec<_> = gone.iter().map(|key| batch::name(key.as_str())).collect();
+        here.link.lock().delete(&names).map_err(StoreError::new)?;
+        Ok(gone.len())
+    }
+
+    fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError> {
+        let mut batch = Batch::new(scope.host());
+        batch.look(scope);
+        let reply = self.run_one(batch)?;
+        let found = scope.candidates().find_map(|key| {
+            let state = reply.state(key).filter(|state| state.governs(reply.now))?;
+            Some((Key::new(key), state.clone(), reply.now))
+        });
+        if found.is_some() || !self.templates.defaults_govern() {
+            return Ok(found);
+        }
+        let host = scope.host();
+        let state = reply.state(host).cloned().unwrap_or_else(|| self.templates.policy.fresh());
+        Ok(Some((Key::new(host), state, reply.now)))
+    }
+
+    fn keys(&self) -> Result<Vec<Key>, StoreError> {
+        let names = self.here()?.link.lock().names(PREFIX).map_err(StoreError::new)?;
+        let mut keys: Vec<_> =
+            names.iter().filter_map(|name| Some(Key::new(&batch::key(name)?))).collect();
+        keys.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+        keys.dedup();
+        Ok(keys)
+    }
+
+    fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
+        let here = self.here().ok()?;
+        here.views.find(scope, self.now(&here))
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        if self.here()?.closed.lock().is_empty() {
+            return Ok(());
+        }
+        self.run(Vec::new()).map(drop)
+    }
+}

@@ -1,0 +1,488 @@
+//! One file for all processes of a machine.
+//!
+//! Every visit is one transaction that runs the engine on the states it needs, so a process that is
+//! killed at any point leaves either all of a charge behind or nothing. States are stored relative to
+//! the wall clock at which they were written: a clock that is set back stops nothing, and one that is
+//! set forward fills the buckets at most.
+//!
+//! SQLite lets those who find the file busy sleep and try again, which starves some of them for half a
+//! second. So writers stand in a [`Queue`] outside of it, and never find the file busy.
+
+mod queue;
+
+use crate::process::PerProcess;
+use crate::template::Templates;
+use crate::view::Views;
+use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
+use paceline_core::record::Record;
+use paceline_core::state::Receipt;
+use paceline_core::{Cost, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait};
+use parking_lot::Mutex;
+use queue::Queue;
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The layout of the file. Later releases read this one.
+const SCHEMA: i64 = 1;
+/// "PACE": tells a file of ours from any other.
+const APPLICATION: i64 = 0x5041_4345;
+/// Visits between two sweeps of what is no longer needed.
+const SWEEP: u32 = 4_096;
+
+/// Limits and buckets in an SQLite file.
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    templates: Templates,
+    clock: Clock,
+    here: PerProcess<Here>,
+}
+
+/// What one process has of it.
+#[derive(Debug)]
+struct Here {
+    file: Mutex<File>,
+    views: Views,
+    /// Requests that are over, to be told at the next visit.
+    closed: Mutex<Vec<(Key, Receipt)>>,
+}
+
+#[derive(Debug)]
+struct File {
+    connection: Connection,
+    queue: Queue,
+    until_sweep: u32,
+}
+
+/// One visit: the transaction, its instant, and the states that it has touched.
+struct Visit<'a> {
+    connection: &'a Connection,
+    templates: &'a Templates,
+    /// Now in this process's ticks, and in microseconds of the wall clock.
+    now: Tick,
+    at: u64,
+    loaded: BTreeMap<String, Loaded>,
+}
+
+struct Loaded {
+    state: Option<ScopeState>,
+    changed: bool,
+}
+
+impl Sqlite {
+    /// Opens a file, or makes it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be opened, or is no file of ours.
+    pub fn open(path: &Path, policy: Policy) -> Result<Self, StoreError> {
+        Self::with_clock(path, policy, Clock::real())
+    }
+
+    /// The same on a clock of the caller's.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be opened, or is no file of ours.
+    pub fn with_clock(
+        path: &Path,
+        policy: Policy,
+        clock: impl Into<Clock>,
+    ) -> Result<Self, StoreError> {
+        // A process that changes its directory stays with its file.
+        let path = std::path::absolute(path).map_err(StoreError::new)?;
+        let here = PerProcess::new(Here::open(&path)?);
+        Ok(Self { path, templates: Templates::new(policy), clock: clock.into(), here })
+    }
+
+    fn here(&self) -> Result<std::sync::Arc<Here>, StoreError> {
+        self.here.get(|| Here::open(&self.path))
+    }
+
+    /// Runs `step` in one transaction, and stores what it has changed.
+    fn visit<R>(
+        &self,
+        step: impl FnOnce(&mut Visit<'_>) -> Result<R, Error>,
+    ) -> Result<R, StoreError> {
+        let here = self.here()?;
+        let mut file = here.file.lock();
+        let closed = std::mem::take(&mut *here.closed.lock());
+        let file = &mut *file;
+        let turn = file.queue.turn().map_err(StoreError::new)?;
+        let visited = self.transact(&file.connection, &here.views, &closed, step);
+        if visited.is_err() {
+            // Whatever went wrong, nothing of it stays.
+            drop(file.connection.execute_batch("ROLLBACK"));
+            here.closed.lock().extend(closed);
+        } else if file.until_sweep == 0 {
+            file.until_sweep = SWEEP;
+            drop(sweep(&file.connection, self.clock.wall_micros()));
+        } else {
+            file.until_sweep -= 1;
+        }
+        drop(turn);
+        visited.map_err(StoreError::new)
+    }
+
+    fn transact<R>(
+        &self,
+        connection: &Connection,
+        views: &Views,
+        closed: &[(Key, Receipt)],
+        step: impl FnOnce(&mut Visit<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        // The clock is read inside, so that no two visits see it in the wrong order.
+        let mut visit = Visit {
+            connection,
+            templates: &self.templates,
+            now: self.now(),
+            at: self.clock.wall_micros(),
+            loaded: BTreeMap::new(),
+        };
+        for (key, receipt) in closed {
+            let now = visit.now;
+            if let Some(state) = visit.known(key.as_str())? {
+                state.close(receipt, now);
+            }
+        }
+        let result = step(&mut visit)?;
+        visit.store()?;
+        connection.prepare_cached("COMMIT")?.execute([])?;
+        for (key, loaded) in visit.loaded {
+            match loaded.state {
+                Some(state) => views.see(&key, state, visit.now),
+                None => views.forget(Some(&key)),
+            }
+        }
+        Ok(result)
+    }
+
+    /// Now in this process's ticks. They begin late enough for instants that were stored before it began.
+    fn now(&self) -> Tick {
+        Tick::from_nanos(self.clock.now().as_nanos().saturating_add(1 << 52))
+    }
+}
+
+impl Visit<'_> {
+    /// Reads the state of exactly that scope, if it was not read before.
+    fn load(&mut self, key: &str) -> Result<&mut Loaded, Error> {
+        // Twice looked up, because a borrow that is returned would last for the other case too.
+        if !self.loaded.contains_key(key) {
+            let read = "SELECT state FROM scopes WHERE key = ?1 AND expires > ?2";
+            let mut read = self.connection.prepare_cached(read)?;
+            let at = i64::try_from(self.at).unwrap_or(i64::MAX);
+            let stored: Option<Vec<u8>> =
+                read.query_row(params![key, at], |row| row.get(0)).optional()?;
+            let loaded = match stored {
+                Some(bytes) => {
+                    let record: Record = rmp_serde::from_slice(&bytes)?;
+                    let elapsed = Duration::from_micros(self.at.saturating_sub(record.at));
+                    let state = record.state(self.now, elapsed)?;
+                    // A clock that was set back goes on from here.
+                    Loaded { state: Some(state), changed: self.at < record.at }
+                }
+                None => Loaded { state: self.templates.declared(key), changed: false },
+            };
+            self.loaded.insert(key.to_owned(), loaded);
+        }
+        self.loaded.get_mut(key).ok_or(Error::Lost)
+    }
+
+    /// The state of exactly that scope, if there is one, about to be changed.
+    fn known(&mut self, key: &str) -> Result<Option<&mut ScopeState>, Error> {
+        let loaded = self.load(key)?;
+        loaded.changed |= loaded.state.is_some();
+        Ok(loaded.state.as_mut())
+    }
+
+    /// The state of exactly that scope, made if need be.
+    fn exactly(&mut self, key: &str) -> Result<&mut ScopeState, Error> {
+        let fresh = self.templates.policy.fresh();
+        let loaded = self.load(key)?;
+        loaded.changed = true;
+        Ok(loaded.state.get_or_insert(fresh))
+    }
+
+    /// The key of the scope that governs `scope`: the narrowest that decides anything, else the host
+    /// where defaults apply.
+    fn governing<'s>(&mut self, scope: &'s Scope<'_>) -> Result<Option<&'s str>, Error> {
+        let now = self.now;
+        for key in scope.candidates() {
+            if self.load(key)?.state.as_ref().is_some_and(|state| state.governs(now)) {
+                return Ok(Some(key));
+            }
+        }
+        let host = scope.host();
+        if !self.templates.defaults_govern() {
+            return Ok(None);
+        }
+        if self.load(host)?.state.is_none() {
+            let fresh = self.templates.policy.fresh();
+            self.load(host)?.state = Some(fresh);
+        }
+        Ok(Some(host))
+    }
+
+    fn admit(&mut self, ask: Ask<'_>) -> Result<Admission, Error> {
+        let now = self.now;
+        let Some(key) = self.governing(ask.scope)? else {
+            let receipt = Receipt::new(ask.cost.clone(), now);
+            let place = Place::Key(Key::new(ask.scope.host()));
+            return Ok(Admission::Granted(Grant { place, receipt }));
+        };
+        let loaded = self.load(key)?;
+        let state = loaded.state.as_mut().ok_or(Error::Lost)?;
+        Ok(match state.admit(ask.cost, now) {
+            Ok(receipt) => {
+                loaded.changed = true;
+                Admission::Granted(Grant { place: Place::Key(Key::new(key)), receipt })
+            }
+            Err(wait) => Admission::Wait(Key::new(key), wait),
+        })
+    }
+
+    /// Writes what has changed.
+    fn store(&self) -> Result<(), Error> {
+        for (key, loaded) in self.loaded.iter().filter(|(_, loaded)| loaded.changed) {
+            let Some(state) = &loaded.state else { continue };
+            let kept = Templates::kept(state, self.now);
+            if kept.is_zero() {
+                self.connection
+                    .prepare_cached("DELETE FROM scopes WHERE key = ?1")?
+                    .execute(params![key])?;
+                continue;
+            }
+            let bytes = rmp_serde::to_vec(&Record::of(state, self.now, self.at))?;
+            let kept = u64::try_from(kept.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+            let expires = i64::try_from(self.at.saturating_add(kept)).unwrap_or(i64::MAX);
+            let write = "INSERT INTO scopes (key, expires, state) VALUES (?1, ?2, ?3) \
+                 ON CONFLICT (key) DO UPDATE SET expires = ?2, state = ?3";
+            self.connection.prepare_cached(write)?.execute(params![key, expires, bytes])?;
+        }
+        Ok(())
+    }
+}
+
+impl Here {
+    fn open(path: &Path) -> Result<Self, StoreError> {
+        let shown = path.display();
+        let file = File::open(path)
+            .map_err(|error| StoreError::new(format!("cannot open {shown}: {error}")))?;
+        Ok(Self { file: Mutex::new(file), views: Views::default(), closed: Mutex::default() })
+    }
+}
+
+impl File {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let queue = Queue::open(path)?;
+        // The journals of SQLite take over the mode of the file.
+        queue::private(path)?;
+        let turn = queue.turn()?;
+        let mut connection = Connection::open(path)?;
+        connection.busy_handler(Some(queue::patience))?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        // A crash of the machine may lose the last charges, never the file.
+        connection.pragma_update(None, "synchronous", "normal")?;
+        let application: i64 =
+            connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
+        let schema: i64 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
+        let tables: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        match (application, schema) {
+            (APPLICATION, SCHEMA) => {}
+            (APPLICATION, newer) => return Err(Error::Newer(newer)),
+            _ if tables > 0 => return Err(Error::Foreign),
+            _ => connection.execute_batch(&format!(
+                "BEGIN IMMEDIATE;
+                 CREATE TABLE scopes (
+                     key TEXT PRIMARY KEY, expires INTEGER NOT NULL, state BLOB NOT NULL
+                 ) WITHOUT ROWID;
+                 PRAGMA application_id = {APPLICATION};
+                 PRAGMA user_version = {SCHEMA};
+                 COMMIT"
+            ))?,
+        }
+        drop(turn);
+        Ok(Self { connection, queue, until_sweep: SWEEP })
+    }
+}
+
+/// Deletes what can no longer matter.
+fn sweep(connection: &Connection, at: u64) -> Result<(), Error> {
+    let at = i64::try_from(at).unwrap_or(i64::MAX);
+    connection.prepare_cached("DELETE FROM scopes WHERE expires <= ?1")?.execute(params![at])?;
+    Ok(())
+}
+
+/// What can go wrong with a file.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("a stored state cannot be read: {0}")]
+    Decode(#[from] rmp_serde::decode::Error),
+    #[error("a state cannot be stored: {0}")]
+    Encode(#[from] rmp_serde::encode::Error),
+    #[error("a stored state cannot be read: {0}")]
+    Unreadable(#[from] paceline_core::record::Unreadable),
+    #[error("it is an SQLite file of another program")]
+    Foreign,
+    #[error("it was written by a later release of paceline (layout {0}, this one knows {SCHEMA})")]
+    Newer(i64),
+    #[error("a state that was just read is gone")]
+    Lost,
+}
+
+impl Store for Sqlite {
+    fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
+        self.visit(|visit| visit.admit(Ask { scope, cost }))
+    }
+
+    fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
+        self.visit(|visit| {
+            let mut full: Vec<Key> = Vec::new();
+            let mut answers = Vec::with_capacity(asks.len());
+            for ask in asks {
+                let behind = visit.governing(ask.scope)?.map(Key::new);
+                if behind.is_some_and(|key| full.contains(&key)) {
+                    answers.push(None);
+                    continue;
+                }
+                let admission = visit.admit(*ask)?;
+                if let Admission::Wait(key, _) = &admission {
+                    full.push(key.clone());
+                }
+                answers.push(Some(admission));
+            }
+            Ok(answers)
+        })
+    }
+
+    fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
+        self.visit(|visit| {
+            let now = visit.now;
+            let Some(key) = visit.governing(scope)? else { return Ok(Verdict::Granted) };
+            let loaded = visit.load(key)?;
+            let verdict = loaded.state.as_mut().ok_or(Error::Lost)?.charge(cost, now);
+            loaded.changed |= verdict.is_granted();
+            Ok(verdict)
+        })
+    }
+
+    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
+        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
+    }
+
+    fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
+        self.visit(|visit| {
+            let now = visit.now;
+            if let Some(state) = visit.known(grant.key().as_str())? {
+                state.settle(&grant.receipt, actual, now);
+            }
+            Ok(())
+        })
+    }
+
+    fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
+        let here = self.here()?;
+        let awaited = here.views.of(grant.key()).is_some_and(|(state, _)| state.is_awaited());
+        here.closed.lock().push((grant.key().clone(), grant.receipt.clone()));
+        if awaited {
+            self.visit(|_| Ok(()))?;
+        }
+        Ok(awaited)
+    }
+
+    fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
+        self.visit(|visit| {
+            let now = visit.now;
+            if let Some(state) = visit.known(grant.key().as_str())? {
+                state.give_back(&grant.receipt, now);
+            }
+            Ok(())
+        })
+    }
+
+    fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
+        let here = self.here()?;
+        let (policy, now) = (&self.templates.policy, self.now());
+        let known = match here.views.of(grant.key()) {
+            Some((state, _)) => state.teaches_nothing(&grant.receipt, reading, policy, now),
+            None => reading.is_silent(),
+        };
+        if known {
+            return self.close(grant);
+        }
+        self.visit(|visit| {
+            let (now, policy) = (visit.now, &visit.templates.policy);
+            let receipt = match visit.load(grant.key().as_str())?.state {
+                Some(_) => grant.receipt.clone(),
+                // What was granted there is not counted here: the scope is new, or was forgotten.
+                None => Receipt::new(grant.receipt.cost.clone(), grant.receipt.at),
+            };
+            Ok(visit.exactly(grant.key().as_str())?.observe(&receipt, reading, policy, now))
+        })
+    }
+
+    fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
+        self.templates.declare(scope.key(), limit.clone());
+        self.visit(|visit| {
+            let now = visit.now;
+            visit.exactly(scope.key())?.set_limit(limit, now);
+            Ok(())
+        })
+    }
+
+    fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
+        let goes = |key: &str| scope.is_none_or(|scope| scope.covers(key));
+        self.templates.forget(goes);
+        self.here()?.views.forget(None);
+        let keys = self.keys()?;
+        let gone: Vec<_> = keys.iter().filter(|key| goes(key.as_str())).collect();
+        self.visit(|visit| {
+            for key in &gone {
+                let delete = "DELETE FROM scopes WHERE key = ?1";
+                visit.connection.prepare_cached(delete)?.execute(params![key.as_str()])?;
+            }
+            Ok(gone.len())
+        })
+    }
+
+    fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError> {
+        self.visit(|visit| {
+            let Some(key) = visit.governing(scope)? else { return Ok(None) };
+            let now = visit.now;
+            let state = visit.load(key)?.state.clone().ok_or(Error::Lost)?;
+            Ok(Some((Key::new(key), state, now)))
+        })
+    }
+
+    fn keys(&self) -> Result<Vec<Key>, StoreError> {
+        let at = i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX);
+        self.visit(|visit| {
+            let read = "SELECT key FROM scopes WHERE expires > ?1 ORDER BY key";
+            let mut read = visit.connection.prepare_cached(read)?;
+            let keys =
+                read.query_map(params![at], |row| Ok(Key::new(&row.get::<_, String>(0)?)))?;
+            Ok(keys.collect::<Result<_, _>>()?)
+        })
+    }
+
+    fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
+        self.here().ok()?.views.find(scope, self.now())
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        if self.here()?.closed.lock().is_empty() {
+            return Ok(());
+        }
+        self.visit(|_| Ok(()))
+    }
+}
