@@ -37,11 +37,15 @@ class Limiter:
 
     def __init__(
         self,
+        storage: str = "memory",
         *,
         default_limits: Mapping[str, int | None] | None = None,
         raise_on_limit: bool = False,
         retry: RetryPolicy | None = None,
         max_wait: float | None = None,
+        fail_closed: bool = False,
+        fallback: str | None = None,
+        storage_timeout: float = 0.25,
         clock: VirtualClock | None = None,
     ) -> None: ...
     def acquire(
@@ -109,6 +113,13 @@ class Limiter:
 
     def clear(self, endpoint: str | None = None) -> int:
         """Forget an endpoint and everything below it, or everything; tell how many there were."""
+
+    def flush(self) -> None:
+        """Hand in what the store keeps back to save visits; done by itself soon, and at the end."""
+
+    @property
+    def storage_health(self) -> tuple[bool, int, int]:
+        """Whether the store is away, how many visits failed, and how many calls went without it."""
 
     @property
     def waiting(self) -> int:

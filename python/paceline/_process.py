@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import time
+import weakref
+from typing import TYPE_CHECKING
 
 from paceline import _native
+
+if TYPE_CHECKING:
+    from paceline._native import Limiter
 
 logger = logging.getLogger("paceline")
 #: How long the end of the interpreter waits for threads that wait.
 _PATIENCE = 1.0
+#: Limiters whose stores keep something back, to be handed in at the end.
+_shared: weakref.WeakSet[Limiter] = weakref.WeakSet()
 _in_use = False
+_in_memory = False
 
 
-def used() -> None:
+def used(limiter: Limiter, *, shared: bool) -> None:
     """Note that there is a limiter, whose waits have to end and which a fork has to know about."""
-    global _in_use  # noqa: PLW0603 - once in each process
+    global _in_use, _in_memory  # noqa: PLW0603 - once in each process
+    if shared:
+        _shared.add(limiter)
+    else:
+        _in_memory = True
     if not _in_use:
         _in_use = True
         atexit.register(_end)
@@ -26,6 +39,9 @@ def used() -> None:
 
 
 def _end() -> None:
+    for limiter in list(_shared):
+        with contextlib.suppress(Exception):
+            limiter.flush()
     # Only daemon threads are left now. One that still waited later would take the process down.
     for _ in range(int(_PATIENCE * 1000)):
         if _native.end_waits() == 0:
@@ -35,7 +51,9 @@ def _end() -> None:
 
 def _forked() -> None:
     _native.forked()
-    logger.warning(
-        "process %d is a fork: it goes on with a copy of the limits and no longer shares the count",
-        os.getpid(),
-    )
+    if _in_memory:
+        logger.warning(
+            "process %d is a fork: it goes on with a copy of the limits in memory and no longer "
+            "shares the count",
+            os.getpid(),
+        )

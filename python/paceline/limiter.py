@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from paceline import _native, _process, status
 from paceline.retry import RetryConfig
@@ -31,21 +31,25 @@ class _Limiter(_native.Limiter):
         raise_on_limit: bool = False,
         retry: RetryConfig | None = None,
         max_wait: float | None = None,
+        fail_closed: bool = False,
+        fallback: Literal["local"] | None = None,
+        storage_timeout: float = 0.25,
         clock: _native.VirtualClock | None = None,
     ) -> None:
-        if storage != "memory":
-            message = f'bad storage {storage!r}: expected "memory"'
-            raise ValueError(message)
         self.retry = retry or RetryConfig()
         self.max_wait = max_wait
         super().__init__(
+            storage,
             default_limits=default_limits,
             raise_on_limit=raise_on_limit,
             retry=self.retry.policy,
             max_wait=max_wait,
+            fail_closed=fail_closed,
+            fallback=fallback,
+            storage_timeout=storage_timeout,
             clock=clock,
         )
-        _process.used()
+        _process.used(self, shared=storage != "memory")
 
     def get_status(self, endpoint: str) -> RateLimitStatus | None:
         """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
@@ -59,7 +63,11 @@ class RateLimiter(_Limiter):
     from responses. Calls wait for their turn, first come, first served.
 
     Args:
-        storage: where limits and levels live; ``"memory"``.
+        storage: where limits and levels live. ``"memory"`` is this process;
+            ``"sqlite:///file.db"`` (``"sqlite:////absolute/file.db"``) is shared by the processes of
+            a machine; ``"redis://[user:password@]host:port/db"``, ``"rediss://..."``,
+            ``"unix:///redis.sock"``, ``"redis+sentinel://host:port,host:port/service"`` and
+            ``"redis+cluster://host:port,host:port"`` by many machines.
         default_limits: limits of every host that has none of its own, until a response says
             otherwise: ``requests_per_second``, ``requests_per_minute``, ``requests_per_hour``,
             ``requests_per_day``, ``tokens_per_minute``. All that are given apply.
@@ -68,9 +76,16 @@ class RateLimiter(_Limiter):
         retry: what to retry and how.
         max_wait: seconds that one call may wait in all, retries included. If it would be longer,
             :class:`~paceline.RateLimitExceeded` comes at once.
+        fail_closed: while the store cannot be reached, raise :class:`~paceline.StorageUnavailable`
+            (now, too) instead of letting calls through. Either way the logger ``paceline`` says so
+            once, and once when it is back.
+        fallback: ``"local"`` has each process pace itself at the share of the limits that it had,
+            while the store cannot be reached.
+        storage_timeout: seconds that one visit to a server may take.
         clock: a clock that moves when told to, for tests.
 
     Raises:
+        StorageUnavailable: when ``fail_closed`` is set and the store cannot be reached.
         ValueError: for a setting that makes no sense; the message says what was expected.
         TypeError: for a limit that is no number.
 

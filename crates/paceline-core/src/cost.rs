@@ -187,7 +187,7 @@ impl Cost {
 
     /// Adds what another cost spends. A tally wraps around; only differences of tallies count.
     #[inline]
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.requests = self.requests.wrapping_plus(other.requests);
         for (dimension, amount) in &other.others {
             self.set(dimension.clone(), self.of(dimension).wrapping_plus(*amount));

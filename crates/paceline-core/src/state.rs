@@ -264,6 +264,16 @@ impl ScopeState {
         }
     }
 
+    /// Charges as much of `cost` as is left, for what was sent without asking.
+    pub fn spend_left(&mut self, cost: &Cost, now: Tick) {
+        for lane in &mut self.lanes {
+            let amount = cost.of(lane.dimension()).min(lane.remaining(now));
+            if !amount.is_zero() {
+                lane.spend(amount, now);
+            }
+        }
+    }
+
     /// Corrects what `receipt` charged to what was really spent; more may leave a debt.
     pub fn settle(&mut self, receipt: &Receipt, actual: &Cost, now: Tick) {
         for lane in &mut self.lanes {

@@ -1,7 +1,7 @@
 //! Python's values to ours, and our errors to Python's.
 
-use paceline::{Amount, Cost, Dimension, Error, Limit, Refused, Window};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use paceline::{Amount, Cost, Dimension, Error, Limit, OnFailure, Refused, Window};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyMapping, PyString, PyTuple, PyType};
@@ -13,10 +13,16 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
     match error {
         Error::Refused(refused) => raise_refused(py, &refused),
         Error::Invalid(error) => invalid(error),
-        other => match UNAVAILABLE.import(py, "paceline.errors", "StorageUnavailable") {
-            Ok(class) => PyErr::from_type(class.clone(), other.to_string()),
-            Err(error) => error,
-        },
+        Error::Storage(error) => PyValueError::new_err(error.to_string()),
+        Error::Unavailable(error) => {
+            let class = UNAVAILABLE.import(py, "paceline.errors", "StorageUnavailable");
+            let made = class.and_then(|class| {
+                let seconds = wait(error.retry_after);
+                class.call1((error.to_string(), "", "requests", seconds))
+            });
+            made.map_or_else(|error| error, PyErr::from_value)
+        }
+        other => PyRuntimeError::new_err(other.to_string()),
     }
 }
 
@@ -28,6 +34,21 @@ fn raise_refused(py: Python<'_>, refused: &Refused) -> PyErr {
         class.call1((refused.to_string(), &refused.scope, dimension.as_str(), seconds))
     });
     made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// What to do while the store is away.
+pub(crate) fn on_failure(fail_closed: bool, fallback: Option<&str>) -> PyResult<OnFailure> {
+    match (fail_closed, fallback) {
+        (false, None) => Ok(OnFailure::Open),
+        (true, None) => Ok(OnFailure::Closed),
+        (false, Some("local")) => Ok(OnFailure::Local),
+        (true, Some("local")) => Err(PyValueError::new_err(
+            "fail_closed=True lets no call through, so fallback=\"local\" has nothing to pace: choose one",
+        )),
+        (_, Some(other)) => Err(PyValueError::new_err(format!(
+            "bad fallback {other:?}: expected None or \"local\""
+        ))),
+    }
 }
 
 /// A mistake in what the caller said.

@@ -29,33 +29,45 @@ type Level = (String, f64, String, u64, u64, f64, &'static str);
 #[pymethods]
 impl Limiter {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(*, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, clock=None)")]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, storage_timeout=0.25, clock=None)")]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self(OnceLock::new())
     }
 
-    #[pyo3(signature = (*, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, clock=None))]
+    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, storage_timeout=0.25, clock=None))]
+    #[allow(clippy::too_many_arguments)]
     fn __init__(
         &self,
+        py: Python<'_>,
+        storage: &str,
         default_limits: Option<&Bound<'_, PyAny>>,
         raise_on_limit: bool,
         retry: Option<&Bound<'_, RetryPolicy>>,
         max_wait: Option<f64>,
+        fail_closed: bool,
+        fallback: Option<&str>,
+        storage_timeout: f64,
         clock: Option<&Bound<'_, VirtualClock>>,
     ) -> PyResult<()> {
         let clock = clock.map_or_else(Clock::real, |clock| clock.get().0.clone().into());
         let mut builder = paceline::Limiter::builder()
             .default_limits(convert::default_limits(default_limits)?)
+            .on_failure(convert::on_failure(fail_closed, fallback)?)
+            .notify(notify)
             .clock(clock.clone());
+        if let Some(timeout) = convert::seconds(Some(storage_timeout), "storage_timeout")? {
+            builder = builder.store_timeout(timeout);
+        }
         if let Some(most) = convert::seconds(max_wait, "max_wait")? {
             builder = builder.max_wait(most);
         }
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
-        let settled = Settled { limiter: builder.build(), clock, raise_on_limit };
+        let opened = py.detach(|| builder.open(storage));
+        let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.
-        drop(self.0.set(settled));
+        drop(self.0.set(Settled { limiter, clock, raise_on_limit }));
         Ok(())
     }
 
@@ -71,26 +83,26 @@ impl Limiter {
         max_wait: Option<f64>,
     ) -> PyResult<Permit> {
         let settled = self.settled()?;
+        let call = settled.call(endpoint, cost, max_wait)?;
         let mut bell = None;
-        let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
-        let mut waiter = match settled.enter(py, endpoint, convert::cost(cost)?, max_wait, make)? {
-            Entry::Admitted(permit) => return Ok(Permit::new(permit)),
-            Entry::Queued(waiter) => waiter,
-        };
-        let bell = bell.unwrap_or_else(|| ThreadBell::new(py));
-        loop {
-            match (waiter.poll(), &settled.clock) {
-                (Step::Done(outcome), _) => {
-                    return outcome.map(Permit::new).map_err(|error| raise(py, error));
+        let entered = match (settled.raise_on_limit, settled.limiter.is_slow()) {
+            (true, _) => settled.ask(py, |limiter| limiter.acquire_now(call))?,
+            (false, true) => {
+                let made = Arc::clone(bell.insert(ThreadBell::new(py)));
+                match settled.ask(py, |limiter| limiter.enter(&call, || made))? {
+                    Entry::Admitted(permit) => permit,
+                    Entry::Queued(waiter) => return settled.wait(py, waiter, bell),
                 }
-                (Step::Sleep(after), Clock::Virtual(clock)) => {
-                    clock.advance(after);
-                    py.check_signals()?;
-                }
-                (Step::Sleep(after), Clock::Real { .. }) => bell.wait(py, Some(after))?,
-                (Step::Park, _) => bell.wait(py, None)?,
             }
-        }
+            (false, false) => {
+                let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
+                match settled.limiter.enter(&call, make).map_err(|error| raise(py, error))? {
+                    Entry::Admitted(permit) => permit,
+                    Entry::Queued(waiter) => return settled.wait(py, waiter, bell),
+                }
+            }
+        };
+        Ok(Permit::new(entered))
     }
 
     /// Give what to await, or to enter with `async with`, for a permit.
@@ -114,7 +126,7 @@ impl Limiter {
         cost: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<Permit>> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
-        let permit = self.settled()?.limiter.try_acquire(call).map_err(|error| raise(py, error))?;
+        let permit = self.settled()?.ask(py, |limiter| limiter.try_acquire(call))?;
         Ok(permit.map(Permit::new))
     }
 
@@ -127,8 +139,7 @@ impl Limiter {
         cost: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<f64> {
         let call = Call::to(endpoint).costing(convert::cost(cost)?);
-        let wait = self.settled()?.limiter.wait_time(call).map_err(|error| raise(py, error))?;
-        Ok(convert::wait(wait))
+        Ok(convert::wait(self.settled()?.ask(py, |limiter| limiter.wait_time(call))?))
     }
 
     /// Declare a limit for an endpoint and everything below it.
@@ -148,7 +159,7 @@ impl Limiter {
         strict: bool,
     ) -> PyResult<()> {
         let limit = convert::limit(limit, window, dimension, burst, strict)?;
-        self.settled()?.limiter.set_limit(endpoint, limit).map_err(|error| raise(py, error))
+        self.settled()?.ask(py, |limiter| limiter.set_limit(endpoint, limit))
     }
 
     /// The governing scope, the seconds of a hold, and each limit.
@@ -157,7 +168,7 @@ impl Limiter {
         py: Python<'_>,
         endpoint: &str,
     ) -> PyResult<Option<(String, f64, Vec<Level>)>> {
-        let found = self.settled()?.limiter.status(endpoint).map_err(|error| raise(py, error))?;
+        let found = self.settled()?.ask(py, |limiter| limiter.status(endpoint))?;
         Ok(found.map(|(scope, status)| {
             let level = |level: paceline::LimitStatus| {
                 (
@@ -176,13 +187,26 @@ impl Limiter {
 
     /// Give every scope about which something is known, sorted.
     fn list_endpoints(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.settled()?.limiter.endpoints().map_err(|error| raise(py, error))
+        self.settled()?.ask(py, paceline::Limiter::endpoints)
     }
 
     /// Forget an endpoint and everything below it, or everything; tell how many there were.
     #[pyo3(signature = (endpoint=None))]
     fn clear(&self, py: Python<'_>, endpoint: Option<&str>) -> PyResult<usize> {
-        self.settled()?.limiter.clear(endpoint).map_err(|error| raise(py, error))
+        self.settled()?.ask(py, |limiter| limiter.clear(endpoint))
+    }
+
+    /// Hand in what the store keeps back to save visits.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        // A limiter that was never set up keeps nothing back.
+        self.0.get().map_or(Ok(()), |settled| settled.ask(py, paceline::Limiter::flush))
+    }
+
+    /// Whether the store is away, how many visits failed, and how many calls went without it.
+    #[getter]
+    fn storage_health(&self) -> PyResult<(bool, u64, u64)> {
+        let health = self.settled()?.limiter.health();
+        Ok((health.away, health.failures, health.unmetered))
     }
 
     #[getter]
@@ -211,25 +235,74 @@ impl Limiter {
 }
 
 impl Settled {
-    /// The call, and the permit if it can be had at once; in raise mode an error otherwise.
-    fn enter(
+    fn call<'a>(
+        &self,
+        endpoint: &'a str,
+        cost: Option<&Bound<'_, PyAny>>,
+        max_wait: Option<f64>,
+    ) -> PyResult<Call<'a>> {
+        limited(Call::to(endpoint).costing(convert::cost(cost)?), max_wait)
+    }
+
+    /// Asks the limiter; other threads of Python run meanwhile where that takes time.
+    #[inline]
+    fn ask<R: Send>(
         &self,
         py: Python<'_>,
-        endpoint: &str,
-        cost: Cost,
-        max_wait: Option<f64>,
-        bell: impl FnOnce() -> Arc<dyn Bell>,
-    ) -> PyResult<Entry> {
-        let mut call = Call::to(endpoint).costing(cost);
-        if let Some(most) = convert::seconds(max_wait, "max_wait")? {
-            call = call.max_wait(most);
-        }
-        let entered = match self.raise_on_limit {
-            true => self.limiter.acquire_now(call).map(Entry::Admitted),
-            false => self.limiter.enter(&call, bell),
+        question: impl FnOnce(&paceline::Limiter) -> Result<R, paceline::Error> + Send,
+    ) -> PyResult<R> {
+        let answer = match self.limiter.is_slow() {
+            true => py.detach(|| question(&self.limiter)),
+            false => question(&self.limiter),
         };
-        entered.map_err(|error| raise(py, error))
+        answer.map_err(|error| raise(py, error))
     }
+
+    /// Waits in line on this thread.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        mut waiter: paceline::Waiter,
+        bell: Option<Arc<ThreadBell>>,
+    ) -> PyResult<Permit> {
+        let bell = bell.unwrap_or_else(|| ThreadBell::new(py));
+        let slow = self.limiter.is_slow();
+        loop {
+            let step = if slow { py.detach(|| waiter.poll()) } else { waiter.poll() };
+            let slept = match (step, &self.clock) {
+                (Step::Done(outcome), _) => {
+                    return outcome.map(Permit::new).map_err(|error| raise(py, error));
+                }
+                (Step::Sleep(after), Clock::Virtual(clock)) => {
+                    clock.advance(after);
+                    py.check_signals()
+                }
+                (Step::Sleep(after), Clock::Real { .. }) => bell.wait(py, Some(after)),
+                (Step::Park, _) => bell.wait(py, None),
+            };
+            if let Err(error) = slept {
+                // To leave the line is a visit too.
+                py.detach(|| drop(waiter));
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn limited(call: Call<'_>, max_wait: Option<f64>) -> PyResult<Call<'_>> {
+    Ok(match convert::seconds(max_wait, "max_wait")? {
+        Some(most) => call.max_wait(most),
+        None => call,
+    })
+}
+
+/// Tells Python's logging that a store went away or is back.
+fn notify(notice: paceline::Notice) {
+    // At the very end of the interpreter there is nobody left to tell.
+    Python::try_attach(|py| {
+        let logger = py.import("logging")?.call_method1("getLogger", ("paceline",))?;
+        logger.call_method1("warning", ("%s", notice.to_string())).map(drop)
+    });
 }
 
 /// A permit to be awaited: `await` gives it, `async with` does and names it.
@@ -252,8 +325,14 @@ impl Acquisition {
         let limiter = this.limiter.get().settled()?;
         let mut alarm = None;
         let make = || Arc::clone(alarm.insert(Alarm::new(py))) as Arc<dyn Bell>;
-        let cost = this.cost.clone();
-        match limiter.enter(py, endpoint.to_str()?, cost, this.max_wait, make)? {
+        let call = limited(Call::to(endpoint.to_str()?).costing(this.cost.clone()), this.max_wait)?;
+        let entered = match (limiter.raise_on_limit, limiter.limiter.is_slow()) {
+            (true, false) => limiter.limiter.acquire_now(call).map(Entry::Admitted),
+            // An event loop does not wait for a store, not even to be refused.
+            (true, true) => limiter.limiter.enter_from_loop(&call.max_wait(Duration::ZERO), make),
+            (false, _) => limiter.limiter.enter_from_loop(&call, make),
+        };
+        match entered.map_err(|error| raise(py, error))? {
             Entry::Admitted(permit) => {
                 let permit = Py::new(py, Permit::new(permit))?;
                 this.keep(permit.clone_ref(py));

@@ -42,13 +42,19 @@ impl Permit {
             let dimension = Dimension::new(&name.extract::<String>()?).map_err(invalid)?;
             spent.set(dimension, amount_of(&amount)?);
         }
-        permit.settle_to(&spent).map_err(|error| raise(py, error))
+        let settled = match permit.asks_slowly() {
+            true => py.detach(|| permit.settle_to(&spent)),
+            false => permit.settle_to(&spent),
+        };
+        settled.map_err(|error| raise(py, error))
     }
 
     /// Give everything back: the call was never made.
-    fn cancel(&mut self) {
-        if let Some(permit) = self.0.take() {
-            permit.cancel();
+    fn cancel(&mut self, py: Python<'_>) {
+        match self.0.take() {
+            Some(permit) if permit.asks_slowly() => py.detach(|| permit.cancel()),
+            Some(permit) => permit.cancel(),
+            None => {}
         }
     }
 
@@ -74,7 +80,12 @@ impl Permit {
             .filter_map(|(name, value)| Some((name.to_str().ok()?, value.to_str().ok()?)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reading = headers::detect(status, pairs, now);
-        self.held()?.observe(&reading).map_err(|error| raise(py, error))?;
+        let permit = self.held()?;
+        let observed = match permit.asks_slowly() {
+            true => py.detach(|| permit.observe(&reading)),
+            false => permit.observe(&reading),
+        };
+        observed.map_err(|error| raise(py, error))?;
         Ok(reading.retry_after.map(wait))
     }
 
@@ -150,7 +161,9 @@ impl Waiter {
     }
 
     /// Leaves the line, and gives back what was granted meanwhile.
-    fn close(&mut self) {
-        self.0 = None;
+    fn close(&mut self, py: Python<'_>) {
+        if let Some(waiter) = self.0.take() {
+            py.detach(|| drop(waiter));
+        }
     }
 }

@@ -5,8 +5,10 @@
 
 mod cell;
 mod clock;
+mod combine;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod failure;
 mod key;
 mod memory;
 mod process;
@@ -19,8 +21,10 @@ mod view;
 
 pub use cell::Cell;
 pub use clock::Clock;
+pub use failure::{FailSafe, Notice, OnFailure};
 pub use key::Key;
 pub use memory::Memory;
+pub use process::PerProcess;
 pub use redis::{Redis, Server};
 pub use sqlite::Sqlite;
 pub use storage::{BadStorage, Storage};

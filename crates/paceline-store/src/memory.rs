@@ -316,7 +316,7 @@ impl Memory {
     }
 
     /// Whether anything is stored for exactly that scope.
-    fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         let hash = self.hash(key.as_bytes());
         self.shard(hash).lock().find(hash, key).is_some()
     }
@@ -452,6 +452,11 @@ impl Store for Memory {
         self.exactly(scope.key(), |_, state, now| state.set_limit(limit, now));
         // A cell that was there and decided nothing may do so now.
         self.shape.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
+        self.govern(scope, |_, state, now| state.spend_left(cost, now));
         Ok(())
     }
 

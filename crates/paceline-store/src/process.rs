@@ -8,26 +8,55 @@ use std::sync::Arc;
 /// A connection that a fork inherits is still its parent's, and a lock that another thread held at the
 /// fork stays locked for ever; so a child never touches them, not even to drop them.
 #[derive(Debug)]
-pub(crate) struct PerProcess<T>(ArcSwapOption<(u32, Arc<T>)>);
+pub struct PerProcess<T>(ArcSwapOption<(u32, Arc<T>)>);
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self(ArcSwapOption::empty())
+    }
+}
 
 impl<T> PerProcess<T> {
-    /// A value for this process.
-    pub(crate) fn new(value: T) -> Self {
-        Self(ArcSwapOption::from_pointee((std::process::id(), Arc::new(value))))
+    /// This process's value, if it has one.
+    #[must_use]
+    pub fn mine(&self) -> Option<Arc<T>> {
+        let known = self.0.load();
+        let (process, value) = known.as_deref()?;
+        (*process == std::process::id()).then(|| Arc::clone(value))
     }
 
-    /// This process's value; made by `fresh` in a child that has none yet.
-    pub(crate) fn get<E>(&self, fresh: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
-        let here = std::process::id();
-        if let Some(known) = self.0.load().as_deref()
-            && known.0 == here
+    /// This process's value; made by `fresh` if it has none yet.
+    ///
+    /// # Errors
+    /// What `fresh` says.
+    pub fn get<E>(&self, fresh: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+        if let Some(mine) = self.mine() {
+            return Ok(mine);
+        }
+        let made = Arc::new((std::process::id(), Arc::new(fresh()?)));
+        let seen = self.0.load();
+        // Two threads may have made one at the same time: the first one counts.
+        let before = self.0.compare_and_swap(&*seen, Some(Arc::clone(&made)));
+        if let Some(mine) = self.mine()
+            && !Arc::ptr_eq(&mine, &made.1)
         {
-            return Ok(Arc::clone(&known.1));
+            return Ok(mine);
         }
-        let value = Arc::new(fresh()?);
-        if let Some(inherited) = self.0.swap(Some(Arc::new((here, Arc::clone(&value))))) {
-            std::mem::forget(Arc::clone(&inherited));
-        }
-        Ok(value)
+        std::mem::forget(before.as_ref().map(Arc::clone));
+        Ok(Arc::clone(&made.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_made_once_in_a_process() {
+        let value = PerProcess::default();
+        assert!(value.mine().is_none());
+        assert_eq!(value.get(|| Err::<u8, _>("not now")), Err("not now"));
+        assert_eq!(*value.get(|| Ok::<_, ()>(1)).unwrap(), 1);
+        assert_eq!(*value.get(|| Ok::<_, ()>(2)).unwrap(), 1);
     }
 }

@@ -10,6 +10,7 @@
 
 mod queue;
 
+use crate::combine::Combiner;
 use crate::process::PerProcess;
 use crate::template::Templates;
 use crate::view::Views;
@@ -44,6 +45,7 @@ pub struct Sqlite {
 #[derive(Debug)]
 struct Here {
     file: Mutex<File>,
+    combiner: Combiner,
     views: Views,
     /// Requests that are over, to be told at the next visit.
     closed: Mutex<Vec<(Key, Receipt)>>,
@@ -77,22 +79,22 @@ impl Sqlite {
     /// # Errors
     /// [`StoreError`] when it cannot be opened, or is no file of ours.
     pub fn open(path: &Path, policy: Policy) -> Result<Self, StoreError> {
-        Self::with_clock(path, policy, Clock::real())
+        let store = Self::with_clock(path, policy, Clock::real());
+        store.ping()?;
+        Ok(store)
     }
 
-    /// The same on a clock of the caller's.
-    ///
-    /// # Errors
-    /// [`StoreError`] when it cannot be opened, or is no file of ours.
-    pub fn with_clock(
-        path: &Path,
-        policy: Policy,
-        clock: impl Into<Clock>,
-    ) -> Result<Self, StoreError> {
+    /// A store that opens its file when it is first visited, on a clock of the caller's.
+    #[must_use]
+    pub fn with_clock(path: &Path, policy: Policy, clock: impl Into<Clock>) -> Self {
         // A process that changes its directory stays with its file.
-        let path = std::path::absolute(path).map_err(StoreError::new)?;
-        let here = PerProcess::new(Here::open(&path)?);
-        Ok(Self { path, templates: Templates::new(policy), clock: clock.into(), here })
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self {
+            path,
+            templates: Templates::new(policy),
+            clock: clock.into(),
+            here: PerProcess::default(),
+        }
     }
 
     fn here(&self) -> Result<std::sync::Arc<Here>, StoreError> {
@@ -151,7 +153,7 @@ impl Sqlite {
         connection.prepare_cached("COMMIT")?.execute([])?;
         for (key, loaded) in visit.loaded {
             match loaded.state {
-                Some(state) => views.see(&key, state, visit.now),
+                Some(state) => views.see(&key, state),
                 None => views.forget(Some(&key)),
             }
         }
@@ -269,7 +271,12 @@ impl Here {
         let shown = path.display();
         let file = File::open(path)
             .map_err(|error| StoreError::new(format!("cannot open {shown}: {error}")))?;
-        Ok(Self { file: Mutex::new(file), views: Views::default(), closed: Mutex::default() })
+        Ok(Self {
+            file: Mutex::new(file),
+            combiner: Combiner::default(),
+            views: Views::default(),
+            closed: Mutex::default(),
+        })
     }
 }
 
@@ -338,11 +345,11 @@ enum Error {
 
 impl Store for Sqlite {
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        self.visit(|visit| visit.admit(Ask { scope, cost }))
+        self.here()?.combiner.admit(Ask { scope, cost }, |asks| self.admit_all(asks))
     }
 
     fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
-        self.visit(|visit| {
+        let answers = self.visit(|visit| {
             let mut full: Vec<Key> = Vec::new();
             let mut answers = Vec::with_capacity(asks.len());
             for ask in asks {
@@ -358,7 +365,14 @@ impl Store for Sqlite {
                 answers.push(Some(admission));
             }
             Ok(answers)
-        })
+        })?;
+        let here = self.here()?;
+        for answer in &answers {
+            if let Some(Admission::Granted(grant)) = answer {
+                here.views.count(grant);
+            }
+        }
+        Ok(answers)
     }
 
     fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
@@ -388,7 +402,7 @@ impl Store for Sqlite {
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
         let here = self.here()?;
-        let awaited = here.views.of(grant.key()).is_some_and(|(state, _)| state.is_awaited());
+        let awaited = here.views.of(grant.key(), ScopeState::is_awaited).unwrap_or(false);
         here.closed.lock().push((grant.key().clone(), grant.receipt.clone()));
         if awaited {
             self.visit(|_| Ok(()))?;
@@ -409,11 +423,9 @@ impl Store for Sqlite {
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
         let here = self.here()?;
         let (policy, now) = (&self.templates.policy, self.now());
-        let known = match here.views.of(grant.key()) {
-            Some((state, _)) => state.teaches_nothing(&grant.receipt, reading, policy, now),
-            None => reading.is_silent(),
-        };
-        if known {
+        let expected =
+            |state: &ScopeState| state.teaches_nothing(&grant.receipt, reading, policy, now);
+        if here.views.of(grant.key(), expected).unwrap_or_else(|| reading.is_silent()) {
             return self.close(grant);
         }
         self.visit(|visit| {
@@ -432,6 +444,17 @@ impl Store for Sqlite {
         self.visit(|visit| {
             let now = visit.now;
             visit.exactly(scope.key())?.set_limit(limit, now);
+            Ok(())
+        })
+    }
+
+    fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
+        self.visit(|visit| {
+            let now = visit.now;
+            let Some(key) = visit.governing(scope)? else { return Ok(()) };
+            if let Some(state) = visit.known(key)? {
+                state.spend_left(cost, now);
+            }
             Ok(())
         })
     }
@@ -475,12 +498,20 @@ impl Store for Sqlite {
         self.here().ok()?.views.find(scope, self.now())
     }
 
+    fn share(&self, key: &Key) -> u32 {
+        self.here().map_or(1_000, |here| here.views.share(key))
+    }
+
     fn is_slow(&self) -> bool {
         true
     }
 
+    fn ping(&self) -> Result<(), StoreError> {
+        self.visit(|_| Ok(()))
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
-        if self.here()?.closed.lock().is_empty() {
+        if self.here.mine().is_none_or(|here| here.closed.lock().is_empty()) {
             return Ok(());
         }
         self.visit(|_| Ok(()))

@@ -201,7 +201,7 @@ mod tests {
             ("redis://", "host is missing"),
             ("redis+cluster://a,b/3", "no databases"),
             ("redis+sentinel://a", "service is missing"),
-            ("unix://", "names no socket"),
+            ("unix://", "expected unix:///"),
             ("redis://h?ca=/x", "rediss"),
             ("rediss://h?ca=/nowhere.pem", "cannot read ca"),
             ("redis://h?timeout=3", "unknown parameter \"timeout\""),

@@ -93,6 +93,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError`] when the store cannot be reached.
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError>;
 
+    /// Spends as much of `cost` as is left in the scope that governs `scope`, without asking: for calls
+    /// that went past the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError>;
+
     /// Forgets a scope and every scope below it, or everything. Tells how many there were.
     ///
     /// # Errors
@@ -115,6 +122,20 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Whether a visit takes so long that an event loop must not wait for it.
     fn is_slow(&self) -> bool {
         false
+    }
+
+    /// What this process has had of all that was admitted lately in the scope with that key, in
+    /// thousandths.
+    fn share(&self, _key: &Key) -> u32 {
+        1_000
+    }
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// [`StoreError`] with the reason why not.
+    fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Hands in what was kept back to save visits.

@@ -1,25 +1,63 @@
 //! What a process last saw of the scopes in a store that takes time to visit.
 
-use crate::{Key, Snapshot};
-use paceline_core::{Scope, ScopeState, Tick};
+use crate::{Grant, Key, Snapshot};
+use paceline_core::{Dimension, Scope, ScopeState, Tick};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// More scopes than a process waits on at once; beyond that it starts anew.
 const MOST: usize = 8_192;
+/// The grants over which a share is measured.
+const LATELY: u64 = 512;
 
 /// The states that came with the last answers.
 #[derive(Debug, Default)]
-pub(crate) struct Views(Mutex<HashMap<Key, (ScopeState, Tick)>>);
+pub(crate) struct Views(Mutex<HashMap<Key, View>>);
+
+#[derive(Debug)]
+struct View {
+    state: ScopeState,
+    /// Requests granted here lately, and the tally of all when that began and now.
+    mine: u64,
+    since: u64,
+    all: u64,
+}
 
 impl Views {
-    pub(crate) fn see(&self, key: &str, state: ScopeState, now: Tick) {
+    pub(crate) fn see(&self, key: &str, state: ScopeState) {
         let mut seen = self.0.lock();
         let key = Key::new(key);
-        if seen.len() >= MOST && !seen.contains_key(&key) {
+        if let Some(view) = seen.get_mut(&key) {
+            view.state = state;
+            return;
+        }
+        if seen.len() >= MOST {
             seen.clear();
         }
-        seen.insert(key, (state, now));
+        seen.insert(key, View { state, mine: 0, since: 0, all: 0 });
+    }
+
+    /// Counts a grant that this process got.
+    pub(crate) fn count(&self, grant: &Grant) {
+        let mut seen = self.0.lock();
+        let Some(view) = seen.get_mut(grant.key()) else { return };
+        view.all = grant.receipt.before.of(&Dimension::Requests).whole();
+        if view.mine == 0 || view.all < view.since {
+            (view.mine, view.since) = (0, view.all);
+        }
+        view.mine += 1;
+        if view.mine == LATELY {
+            view.mine /= 2;
+            view.since += (view.all - view.since) / 2;
+        }
+    }
+
+    /// What this process has had of all that was granted lately, in thousandths.
+    pub(crate) fn share(&self, key: &Key) -> u32 {
+        let seen = self.0.lock();
+        let Some(view) = seen.get(key).filter(|view| view.mine > 0) else { return 1_000 };
+        let all = view.all.saturating_sub(view.since).max(view.mine);
+        u32::try_from(view.mine * 1_000 / all).unwrap_or(1_000).max(1)
     }
 
     pub(crate) fn forget(&self, key: Option<&str>) {
@@ -35,13 +73,13 @@ impl Views {
         let seen = self.0.lock();
         scope.candidates().find_map(|key| {
             let key = Key::new(key);
-            let (state, _) = seen.get(&key)?;
+            let state = &seen.get(&key)?.state;
             state.governs(now).then(|| (key, state.clone(), now))
         })
     }
 
-    /// What was seen of exactly that scope, and when.
-    pub(crate) fn of(&self, key: &Key) -> Option<(ScopeState, Tick)> {
-        self.0.lock().get(key).cloned()
+    /// Looks at what was seen of exactly that scope.
+    pub(crate) fn of<R>(&self, key: &Key, look: impl FnOnce(&ScopeState) -> R) -> Option<R> {
+        self.0.lock().get(key).map(|view| look(&view.state))
     }
 }

@@ -28,7 +28,7 @@ fn sqlite_conforms() {
     let count = AtomicU32::new(0);
     conformance::check(|policy, clock| {
         let name = format!("{}.db", count.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Sqlite::with_clock(&folder.path().join(name), policy, clock).unwrap())
+        Arc::new(Sqlite::with_clock(&folder.path().join(name), policy, clock))
     });
 }
 

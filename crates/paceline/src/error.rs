@@ -1,7 +1,7 @@
 //! What can stand in the way of a permit.
 
 use paceline_core::{Cause, Dimension};
-use paceline_store::StoreError;
+use paceline_store::{BadStorage, StoreError};
 use std::time::Duration;
 
 /// Why a call was not admitted.
@@ -14,6 +14,9 @@ pub enum Error {
     /// The endpoint, limit or cost makes no sense.
     #[error(transparent)]
     Invalid(#[from] paceline_core::Error),
+    /// The storage string makes no sense.
+    #[error(transparent)]
+    Storage(#[from] BadStorage),
     /// The store cannot be reached.
     #[error(transparent)]
     Unavailable(#[from] StoreError),

@@ -20,6 +20,7 @@ mod bell;
 mod blocking;
 mod call;
 mod config;
+mod desk;
 mod endpoint;
 mod error;
 mod limiter;
@@ -41,7 +42,9 @@ pub use paceline_core::{
     Amount, Cause, Cost, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope, Signal,
     Status, Verdict, VirtualClock, Wait, Window, estimate, headers, retry,
 };
-pub use paceline_store::{Clock, Memory, Store, StoreError};
+pub use paceline_store::{
+    BadStorage, Clock, Health, Memory, Notice, OnFailure, Redis, Sqlite, Storage, Store, StoreError,
+};
 pub use permit::Permit;
 
 /// The examples of the README are tests.

@@ -2,13 +2,17 @@
 
 use crate::bell::Bell;
 use crate::call::{Call, ONE};
+use crate::desk::Desk;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Refused};
 use crate::line::{Line, Waiter};
 use crate::permit::Permit;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
-use paceline_core::{Limit, Policy, Scope, Status, Verdict, Wait};
-use paceline_store::{Admission, Clock, Grant, Key, Memory, Store, StoreError};
+use paceline_core::{Cost, Limit, Policy, Reading, Scope, Status, Verdict, Wait};
+use paceline_store::{
+    Admission, Clock, FailSafe, Grant, Health, Key, Memory, Notice, OnFailure, PerProcess, Redis,
+    Sqlite, Storage, Store, StoreError,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +29,9 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     max_wait: Option<Duration>,
     lines: Mutex<HashMap<Key, Arc<Line>>>,
+    /// Whether asking the store takes time.
+    pub(crate) is_slow: bool,
+    desk: PerProcess<Arc<Desk>>,
     /// Everybody in every line: while it is zero, nobody has to look for one.
     pub(crate) waiting: AtomicUsize,
 }
@@ -39,12 +46,26 @@ pub enum Entry {
 }
 
 /// Settings of a new [`Limiter`].
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Builder {
     policy: Policy,
     clock: Option<Clock>,
     max_wait: Option<Duration>,
+    on_failure: OnFailure,
+    timeout: Option<Duration>,
+    notify: Option<Notify>,
 }
+
+type Notify = Box<dyn Fn(Notice) + Send + Sync>;
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// How long one visit to a server may take.
+const TIMEOUT: Duration = Duration::from_millis(250);
 
 impl Builder {
     /// Limits of every host that has none of its own, until a response says otherwise.
@@ -83,6 +104,74 @@ impl Builder {
         self
     }
 
+    /// What to do while a store is away: let calls through, unless set.
+    #[must_use]
+    pub const fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
+        self
+    }
+
+    /// How long one visit to a server may take; 250 milliseconds unless set.
+    #[must_use]
+    pub const fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Who is told when a store goes away and when it is back; unless set, it becomes a `tracing`
+    /// event.
+    #[must_use]
+    pub fn notify(mut self, notify: impl Fn(Notice) + Send + Sync + 'static) -> Self {
+        self.notify = Some(Box::new(notify));
+        self
+    }
+
+    /// The limiter, keeping its state where `storage` says, such as `memory`, `sqlite:///limits.db` or
+    /// `redis://localhost`: see [`Storage`].
+    ///
+    /// # Errors
+    /// [`Error::Storage`] for a string that makes no sense; [`Error::Unavailable`] when the store
+    /// cannot be reached and calls are not let through without it.
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("paceline-doc-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let file = folder.join("limits.db");
+    /// use paceline::{Limit, Limiter};
+    ///
+    /// let storage = format!("sqlite:///{}", file.display());
+    /// let limiter = Limiter::builder().open(&storage)?;
+    /// limiter.set_limit("api.example.com", Limit::parse("1/1h")?)?;
+    /// limiter.acquire_blocking("api.example.com")?.sent();
+    ///
+    /// // Every other process that opens it follows the same limit.
+    /// let other = Limiter::builder().open(&storage)?;
+    /// assert!(other.try_acquire("api.example.com")?.is_none());
+    /// # std::fs::remove_dir_all(folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(self, storage: &str) -> Result<Limiter, Error> {
+        let clock = self.clock.unwrap_or_default();
+        let policy = self.policy;
+        let store: Arc<dyn Store> = match storage.parse::<Storage>()? {
+            Storage::Sqlite(path) => {
+                Arc::new(Sqlite::with_clock(&path, policy.clone(), clock.clone()))
+            }
+            Storage::Redis(server) => {
+                let timeout = self.timeout.unwrap_or(TIMEOUT);
+                Arc::new(Redis::with_clock(server, policy.clone(), timeout, clock.clone()))
+            }
+            _ => {
+                let store = Arc::new(Memory::with_clock(policy, clock.clone()));
+                return Ok(Limiter::on(store, clock, self.max_wait));
+            }
+        };
+        let notify = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
+        let safe = FailSafe::new(store, policy, self.on_failure, clock.clone(), notify);
+        safe.probe()?;
+        Ok(Limiter::on(Arc::new(safe), clock, self.max_wait))
+    }
+
     /// The limiter, keeping its state in this process.
     #[must_use]
     pub fn build(self) -> Limiter {
@@ -103,7 +192,30 @@ impl Limiter {
     pub fn on(store: Arc<dyn Store>, clock: Clock, max_wait: Option<Duration>) -> Self {
         let lines = Mutex::new(HashMap::new());
         let waiting = AtomicUsize::new(0);
-        Self { inner: Arc::new(Inner { store, clock, max_wait, lines, waiting }) }
+        let (is_slow, desk) = (store.is_slow(), PerProcess::default());
+        Self { inner: Arc::new(Inner { store, clock, max_wait, lines, is_slow, desk, waiting }) }
+    }
+
+    /// The same for callers that must not wait for a store, such as event loops: where asking takes
+    /// time, the call is left at a desk, and the bell rings when it is decided.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the wait would be longer than allowed, and nothing was charged;
+    /// [`Error::Invalid`] for an endpoint that is none.
+    #[inline]
+    pub fn enter_from_loop(
+        &self,
+        call: &Call<'_>,
+        bell: impl FnOnce() -> Arc<dyn Bell>,
+    ) -> Result<Entry, Error> {
+        if !self.inner.is_slow {
+            return self.enter(call, bell);
+        }
+        let scope = Scope::parse(call.endpoint)?.into_owned();
+        let max_wait = call.max_wait.or(self.inner.max_wait);
+        let desk = self.inner.desk();
+        let place = desk.enter(self, scope, call.cost.clone(), max_wait, bell());
+        Ok(Entry::Queued(Waiter::at_desk(self, place)))
     }
 
     /// Admits a call, or puts it in line behind those who came before. `bell` makes the means to
@@ -126,7 +238,7 @@ impl Limiter {
         }
         let scope = Scope::parse(call.endpoint)?;
         let max_wait = call.max_wait.or(self.inner.max_wait);
-        let line = match self.inner.line_before(&scope)? {
+        let line = match self.inner.line_before(&scope) {
             Some(line) => line,
             None => match self.inner.store.admit(&scope, &call.cost)? {
                 Admission::Granted(grant) => {
@@ -175,7 +287,7 @@ impl Limiter {
             return Ok(permit);
         }
         let scope = Scope::parse(call.endpoint)?;
-        if let Some(line) = self.inner.line_before(&scope)?
+        if let Some(line) = self.inner.line_before(&scope)
             && let Some(wait) = line.forecast(&self.inner, &scope, &call.cost)
         {
             return Err(refused(line.key(), wait).into());
@@ -222,7 +334,7 @@ impl Limiter {
     pub fn wait<'a>(&self, call: impl Into<Call<'a>>) -> Result<Option<Wait>, Error> {
         let call = call.into();
         let scope = Scope::parse(call.endpoint)?;
-        match self.inner.line_before(&scope)? {
+        match self.inner.line_before(&scope) {
             Some(line) => Ok(line.forecast(&self.inner, &scope, &call.cost)),
             None => Ok(self.inner.store.wait(&scope, &call.cost)?),
         }
@@ -277,6 +389,26 @@ impl Limiter {
         Ok(self.inner.store.keys()?.iter().map(Self::display).collect())
     }
 
+    /// Whether asking the store takes time, so that an event loop must not do it itself.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.inner.is_slow
+    }
+
+    /// How the store is doing.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.inner.store.health()
+    }
+
+    /// Hands in what the store keeps back to save visits; done by itself soon, and at the end.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn flush(&self) -> Result<(), Error> {
+        Ok(self.inner.store.flush()?)
+    }
+
     /// How many callers of this process wait, in all scopes.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -300,12 +432,21 @@ impl Inner {
     /// The line in which somebody waits for the scope that governs `scope`: nobody overtakes
     /// (rule 18).
     #[inline]
-    fn line_before(&self, scope: &Scope<'_>) -> Result<Option<Arc<Line>>, StoreError> {
+    pub(crate) fn line_before(&self, scope: &Scope<'_>) -> Option<Arc<Line>> {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            return Ok(None);
+            return None;
         }
-        let governing = self.store.snapshot(scope)?;
-        Ok(governing.and_then(|(key, ..)| self.existing_line(&key)))
+        let (key, ..) = self.store.view(scope)?;
+        self.existing_line(&key)
+    }
+
+    /// Where callers that must not wait leave what they want.
+    pub(crate) fn desk(&self) -> Arc<Desk> {
+        let fresh = || Ok::<_, std::convert::Infallible>(Arc::default());
+        match self.desk.get(fresh) {
+            Ok(desk) => Arc::clone(&desk),
+            Err(never) => match never {},
+        }
     }
 
     fn existing_line(&self, key: &Key) -> Option<Arc<Line>> {
@@ -313,7 +454,7 @@ impl Inner {
         lines.get(key).filter(|line| line.is_ours() && !line.is_empty()).map(Arc::clone)
     }
 
-    fn line(&self, key: &Key) -> Arc<Line> {
+    pub(crate) fn line(&self, key: &Key) -> Arc<Line> {
         let mut lines = self.lines.lock();
         let fresh = || Arc::new(Line::new(key.clone()));
         let line = lines.entry(key.clone()).or_insert_with(fresh);
@@ -336,6 +477,19 @@ impl Inner {
         if self.store.close(grant)? {
             self.nudge(grant.key());
         }
+        Ok(())
+    }
+
+    pub(crate) fn observe(&self, grant: &Grant, reading: &Reading) -> Result<(), StoreError> {
+        if self.store.observe(grant, reading)? {
+            self.nudge(grant.key());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settle(&self, grant: &Grant, spent: &Cost) -> Result<(), StoreError> {
+        self.store.settle(grant, spent)?;
+        self.nudge(grant.key());
         Ok(())
     }
 
@@ -367,6 +521,16 @@ impl Inner {
                 line.replan(self);
                 self.leave(&line);
             }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        match self.desk.mine() {
+            Some(desk) => desk.close(),
+            // What it kept back is lost if it is away: by then that no longer matters.
+            None => drop(self.store.flush()),
         }
     }
 }

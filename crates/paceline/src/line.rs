@@ -8,13 +8,14 @@
 //! Locks are taken in the order line, then store; bells ring after both are released.
 
 use crate::bell::Bell;
+use crate::desk::Place;
 use crate::error::{Error, Refused};
 use crate::limiter::{Inner, Limiter, refused};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
 use paceline_core::state::Receipt;
 use paceline_core::{Cause, Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
-use paceline_store::{Admission, Grant, Key, StoreError};
+use paceline_store::{Admission, Ask, Grant, Key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,12 @@ struct Waiting {
     alarm: Option<Tick>,
 }
 
+/// How soon the head asks a store again that others use as well: they may have given something back,
+/// or set another limit.
+const OTHERS: Duration = Duration::from_millis(750);
+/// The most that one visit carries.
+const MANY: usize = 256;
+
 /// How exactly somebody else's timer is set: finer than any timer goes off.
 const FINE: Duration = Duration::from_micros(50);
 
@@ -94,10 +101,15 @@ impl Bells {
 #[must_use = "a waiter that is dropped leaves the line"]
 pub struct Waiter {
     limiter: Limiter,
-    line: Arc<Line>,
-    ticket: Ticket,
-    joined: Tick,
+    stand: Stand,
     done: bool,
+}
+
+/// Where it stands.
+#[derive(Debug)]
+enum Stand {
+    Line { line: Arc<Line>, ticket: Ticket, joined: Tick },
+    Desk(Arc<Place>),
 }
 
 /// What a waiter has to do next.
@@ -141,22 +153,35 @@ impl Waiter {
         queue.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
         drop(queue);
         inner.waiting.fetch_add(1, Ordering::AcqRel);
-        Ok(Self { limiter: limiter.clone(), line, ticket, joined: now, done: false })
+        let stand = Stand::Line { line, ticket, joined: now };
+        Ok(Self { limiter: limiter.clone(), stand, done: false })
+    }
+
+    pub(crate) fn at_desk(limiter: &Limiter, place: Arc<Place>) -> Self {
+        Self { limiter: limiter.clone(), stand: Stand::Desk(place), done: false }
     }
 
     /// Looks whether its turn has come, and if it is the head, whether there is room.
     pub fn poll(&mut self) -> Step {
+        let (line, ticket, joined) = match &self.stand {
+            Stand::Line { line, ticket, joined } => (Arc::clone(line), *ticket, *joined),
+            Stand::Desk(place) => {
+                let Some(outcome) = place.take() else { return Step::Park };
+                self.done = true;
+                return Step::Done(outcome);
+            }
+        };
         let inner = Arc::clone(&self.limiter.inner);
         let mut bells = Bells::default();
         let step = {
-            let mut queue = self.line.queue.lock();
-            let sleep = match queue.is_timed_for(self.ticket, inner.clock.now()) {
+            let mut queue = line.queue.lock();
+            let sleep = match queue.is_timed_for(ticket, inner.clock.now()) {
                 true => None,
-                false => queue.pump(&inner, &self.line.key, Some(self.ticket), &mut bells),
+                false => queue.pump(&inner, &line.key, Some(ticket), &mut bells),
             };
-            match queue.outcomes.remove(&self.ticket) {
+            match queue.outcomes.remove(&ticket) {
                 Some(outcome) => Step::Done(outcome.map(|grant| {
-                    let waited = inner.clock.now().since(self.joined);
+                    let waited = inner.clock.now().since(joined);
                     self.limiter.permit(grant, waited)
                 })),
                 None => sleep.map_or(Step::Park, Step::Sleep),
@@ -164,15 +189,15 @@ impl Waiter {
         };
         bells.ring();
         if matches!(step, Step::Done(_)) {
-            self.leave();
+            self.leave(&line);
         }
         step
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, line: &Arc<Line>) {
         self.done = true;
         self.limiter.inner.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.limiter.inner.leave(&self.line);
+        self.limiter.inner.leave(line);
     }
 }
 
@@ -182,13 +207,17 @@ impl Drop for Waiter {
             return;
         }
         let inner = Arc::clone(&self.limiter.inner);
+        let (line, ticket) = match &self.stand {
+            Stand::Line { line, ticket, .. } => (Arc::clone(line), *ticket),
+            Stand::Desk(place) => return inner.desk().leave(&inner, place),
+        };
         let mut bells = Bells::default();
         let granted = {
-            let mut queue = self.line.queue.lock();
-            let granted = queue.outcomes.remove(&self.ticket);
+            let mut queue = line.queue.lock();
+            let granted = queue.outcomes.remove(&ticket);
             if granted.is_none() {
-                queue.forgo(self.ticket);
-                queue.pump(&inner, &self.line.key, None, &mut bells);
+                queue.forgo(ticket);
+                queue.pump(&inner, &line.key, None, &mut bells);
             }
             granted
         };
@@ -197,7 +226,7 @@ impl Drop for Waiter {
             // A store that is away has forgotten the grant anyway.
             drop(inner.give_back(&grant));
         }
-        self.leave();
+        self.leave(&line);
     }
 }
 
@@ -290,6 +319,9 @@ impl Queue {
             let wait = match inner.store.admit(&head.scope, &head.cost) {
                 Ok(Admission::Granted(grant)) => {
                     self.decide(ticket, Ok(grant), me, bells);
+                    if inner.is_slow {
+                        self.pump_many(inner, me, bells);
+                    }
                     continue;
                 }
                 Ok(Admission::Wait(_, wait)) => wait,
@@ -309,6 +341,7 @@ impl Queue {
             let first_deadline = self.deadlines.first().map(|(deadline, _)| deadline.since(now));
             let overdue = first_deadline.map(|left| left.saturating_add(Duration::from_nanos(1)));
             let sleep = overdue.map_or(wait.after, |overdue| wait.after.min(overdue));
+            let sleep = if inner.is_slow { sleep.min(OTHERS) } else { sleep };
             let alarm = Some(now.after(sleep));
             let head = self.gate.get_mut(ticket)?;
             if me == Some(ticket) {
@@ -321,6 +354,31 @@ impl Queue {
                 bells.0.push((Arc::clone(&head.bell), Some(sleep)));
             }
             return None;
+        }
+    }
+
+    /// There was room for the head: admits more of those behind it with each visit, until one has to
+    /// wait.
+    fn pump_many(&mut self, inner: &Inner, me: Option<Ticket>, bells: &mut Bells) {
+        let mut many = 4;
+        loop {
+            let next: Vec<_> = self.gate.iter().take(many).collect();
+            let asks: Vec<_> =
+                next.iter().map(|(_, it)| Ask { scope: &it.scope, cost: &it.cost }).collect();
+            let Ok(answers) = inner.store.admit_all(&asks) else { return };
+            let tickets: Vec<_> = next.iter().map(|(ticket, _)| *ticket).collect();
+            let asked = tickets.len();
+            let mut granted = 0;
+            for (ticket, answer) in tickets.into_iter().zip(answers) {
+                if let Some(Admission::Granted(grant)) = answer {
+                    self.decide(ticket, Ok(grant), me, bells);
+                    granted += 1;
+                }
+            }
+            if granted < asked || asked < many {
+                return;
+            }
+            many = (many * 2).min(MANY);
         }
     }
 
@@ -381,7 +439,7 @@ impl Queue {
 
     /// Refuses those whose turn will now come too late.
     fn refuse_the_late(&mut self, inner: &Inner, key: &Key, bells: &mut Bells) {
-        let Ok(Some((mut state, now))) = self.snapshot(inner) else { return };
+        let Some((mut state, now)) = self.view(inner) else { return };
         let mut at = now;
         let mut late = Vec::new();
         let started = inner.clock.now();
@@ -415,9 +473,10 @@ impl Queue {
     /// The same, but perhaps too long when somebody left the line meanwhile.
     fn estimate(&mut self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
         if self.gate.is_empty() {
-            return inner.store.wait(scope, cost).ok().flatten();
+            let (_, state, now) = inner.store.view(scope)?;
+            return state.wait(cost, now);
         }
-        let (state, now) = self.snapshot(inner).ok().flatten()?;
+        let (state, now) = self.view(inner)?;
         if self.tail.is_none() {
             let mut tail = Tail { state, at: now, by: None, late: false };
             for (_, waiting) in self.gate.iter() {
@@ -446,9 +505,9 @@ impl Queue {
         }
     }
 
-    /// The state of the scope that governs the head.
-    fn snapshot(&self, inner: &Inner) -> Result<Option<(ScopeState, Tick)>, StoreError> {
-        let Some((_, head)) = self.gate.head() else { return Ok(None) };
-        Ok(inner.store.snapshot(&head.scope)?.map(|(_, state, now)| (state, now)))
+    /// The state of the scope that governs the head, as far as is known without a visit.
+    fn view(&self, inner: &Inner) -> Option<(ScopeState, Tick)> {
+        let (_, head) = self.gate.head()?;
+        inner.store.view(&head.scope).map(|(_, state, now)| (state, now))
     }
 }

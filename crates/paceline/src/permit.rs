@@ -1,5 +1,6 @@
 //! What a granted caller holds.
 
+use crate::desk::Job;
 use crate::limiter::Inner;
 use crate::{Error, Limiter};
 use paceline_core::state::Receipt;
@@ -21,6 +22,8 @@ pub struct Permit {
     settled: Option<Cost>,
     waited: Duration,
     fate: Fate,
+    /// What becomes of it is left at the desk: whoever holds it must not wait for the store.
+    at_desk: bool,
 }
 
 /// What is known of the request.
@@ -33,7 +36,14 @@ enum Fate {
 
 impl Permit {
     pub(crate) fn new(limiter: Arc<Inner>, grant: Grant, waited: Duration) -> Self {
-        Self { limiter, grant, settled: None, waited, fate: Fate::Unsent }
+        Self { limiter, grant, settled: None, waited, fate: Fate::Unsent, at_desk: false }
+    }
+
+    /// The same for a caller that must not wait for the store.
+    pub(crate) fn through_desk(self) -> Self {
+        let mut permit = self;
+        permit.at_desk = true;
+        permit
     }
 
     /// The request has left, or may have: its cost stands even if no answer comes.
@@ -62,10 +72,13 @@ impl Permit {
     pub fn settle_to(&mut self, spent: &Cost) -> Result<(), Error> {
         self.sent();
         let receipt = Receipt::new(self.cost().clone(), self.grant.receipt.at);
-        self.limiter.store.settle(&Grant { place: self.grant.place.clone(), receipt }, spent)?;
+        let grant = Grant { place: self.grant.place.clone(), receipt };
         self.settled = Some(spent.clone());
-        self.limiter.nudge(self.grant.key());
-        Ok(())
+        if self.at_desk {
+            self.leave_at_desk(Job::Settle(grant, spent.clone()));
+            return Ok(());
+        }
+        Ok(self.limiter.settle(&grant, spent)?)
     }
 
     /// Takes over what the response asserted; see [`headers::detect`](crate::headers::detect).
@@ -74,10 +87,11 @@ impl Permit {
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn observe(&mut self, reading: &Reading) -> Result<(), Error> {
         self.fate = Fate::Over;
-        if self.limiter.store.observe(&self.grant, reading)? {
-            self.limiter.nudge(self.grant.key());
+        if self.at_desk {
+            self.leave_at_desk(Job::Observe(self.grant.clone(), reading.clone()));
+            return Ok(());
         }
-        Ok(())
+        Ok(self.limiter.observe(&self.grant, reading)?)
     }
 
     /// The request is over, and its answer says nothing of limits: its cost stands, and may still be
@@ -95,6 +109,12 @@ impl Permit {
             Fate::Over => drop(self.settle_to(&Cost::NOTHING)),
             Fate::Unsent | Fate::Sent => self.end(Fate::Unsent),
         }
+    }
+
+    /// Whether to settle, observe or cancel it is a visit to a store that takes time.
+    #[must_use]
+    pub fn asks_slowly(&self) -> bool {
+        self.limiter.is_slow && !self.at_desk
     }
 
     /// How long it was waited for.
@@ -115,8 +135,20 @@ impl Permit {
         Limiter::display(self.grant.key())
     }
 
+    fn leave_at_desk(&self, job: Job) {
+        self.limiter.desk().post(&self.limiter, job);
+    }
+
     fn end(&mut self, fate: Fate) {
         let ended = match fate {
+            Fate::Unsent if self.at_desk => {
+                self.leave_at_desk(Job::GiveBack(self.grant.clone()));
+                Ok(())
+            }
+            Fate::Sent if self.at_desk => {
+                self.leave_at_desk(Job::Close(self.grant.clone()));
+                Ok(())
+            }
             Fate::Unsent => self.limiter.give_back(&self.grant),
             Fate::Sent => self.limiter.close(&self.grant),
             Fate::Over => Ok(()),

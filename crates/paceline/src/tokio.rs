@@ -67,7 +67,7 @@ impl Limiter {
             bell = Some(Arc::clone(&made));
             made as Arc<dyn Bell>
         };
-        let mut waiter = match self.enter(&call, make)? {
+        let mut waiter = match self.enter_from_loop(&call, make)? {
             Entry::Admitted(permit) => return Ok(permit),
             Entry::Queued(waiter) => waiter,
         };

@@ -127,6 +127,11 @@ impl Batch {
         self.operations.push(Operation::Charge("charge", candidates, amounts(cost)));
     }
 
+    pub(super) fn spend(&mut self, scope: &Scope<'_>, cost: &Cost) {
+        let candidates = self.look(scope);
+        self.operations.push(Operation::Charge("spend", candidates, amounts(cost)));
+    }
+
     pub(super) fn close(&mut self, key: &str, receipt: &Receipt, at: u64) {
         let number = self.number(key);
         self.operations.push(Operation::End("close", number, amounts(&receipt.cost), at));

@@ -739,12 +739,14 @@ function operations.limit(i, limit)
   return true
 end
 
--- What was spent without asking, while the store was away.
+-- As much as is left of what was spent without asking.
 function operations.spend(candidates, cost)
   local state, i = governing(candidates)
-  if state then
-    touched[i] = true
-    spend(state, cost)
+  if not state then return false end
+  touched[i] = true
+  for _, lane in ipairs(state[LANES]) do
+    local amount = min(of(cost, lane[DIMENSION]), remaining(lane))
+    if amount > 0 then spend_lane(lane, amount) end
   end
   return true
 end

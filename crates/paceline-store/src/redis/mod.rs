@@ -8,6 +8,7 @@
 mod batch;
 mod link;
 
+use crate::combine::Combiner;
 use crate::process::PerProcess;
 use crate::template::Templates;
 use crate::view::Views;
@@ -43,6 +44,7 @@ pub struct Redis {
 #[derive(Debug)]
 struct Here {
     link: Mutex<Link>,
+    combiner: Combiner,
     views: Views,
     /// Requests that are over, to be told at the next visit.
     closed: Mutex<Vec<(Key, Receipt)>>,
@@ -68,17 +70,14 @@ impl Redis {
         timeout: Duration,
         clock: impl Into<Clock>,
     ) -> Self {
-        let here = PerProcess::new(Here::new(&server, timeout));
-        let (templates, clock) = (Templates::new(policy), clock.into());
-        Self { server, timeout, templates, clock, epoch: OnceLock::new(), here }
-    }
-
-    /// Whether the server answers.
-    ///
-    /// # Errors
-    /// [`StoreError`] with the reason why not.
-    pub fn ping(&self) -> Result<(), StoreError> {
-        self.here()?.link.lock().ping().map_err(StoreError::new)
+        Self {
+            server,
+            timeout,
+            templates: Templates::new(policy),
+            clock: clock.into(),
+            epoch: OnceLock::new(),
+            here: PerProcess::default(),
+        }
     }
 
     fn here(&self) -> Result<Arc<Here>, StoreError> {
@@ -126,7 +125,7 @@ impl Redis {
             let micros = i64::try_from(reply.at).unwrap_or(i64::MAX);
             *here.ahead.lock() = micros.saturating_sub(self.local_micros());
             for (key, state) in &reply.states {
-                here.views.see(key, state.clone(), reply.now);
+                here.views.see(key, state.clone());
             }
             if let Some(asked) = asked.get(i) {
                 reply.answers.truncate(*asked);
@@ -215,6 +214,7 @@ impl Here {
     fn new(server: &Server, timeout: Duration) -> Self {
         Self {
             link: Mutex::new(Link::new(server.clone(), timeout)),
+            combiner: Combiner::default(),
             views: Views::default(),
             closed: Mutex::default(),
             ahead: Mutex::default(),
@@ -224,8 +224,7 @@ impl Here {
 
 impl Store for Redis {
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        let mut answers = self.admit_all(&[Ask { scope, cost }])?;
-        answers.pop().flatten().ok_or_else(|| StoreError::new("the server gave no answer"))
+        self.here()?.combiner.admit(Ask { scope, cost }, |asks| self.admit_all(asks))
     }
 
     fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
@@ -246,7 +245,14 @@ impl Store for Redis {
             let reply = replies.get(batch)?;
             self.admission(ask.scope, ask.cost, reply.answers.get(place)?, reply)
         };
-        Ok(asks.iter().zip(places).map(answer).collect())
+        let answers: Vec<_> = asks.iter().zip(places).map(answer).collect();
+        let here = self.here()?;
+        for answer in &answers {
+            if let Some(Admission::Granted(grant)) = answer {
+                here.views.count(grant);
+            }
+        }
+        Ok(answers)
     }
 
     fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
@@ -271,7 +277,7 @@ impl Store for Redis {
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
         let here = self.here()?;
-        let awaited = here.views.of(grant.key()).is_some_and(|(state, _)| state.is_awaited());
+        let awaited = here.views.of(grant.key(), ScopeState::is_awaited).unwrap_or(false);
         here.closed.lock().push((grant.key().clone(), grant.receipt.clone()));
         if awaited {
             self.flush()?;
@@ -288,11 +294,9 @@ impl Store for Redis {
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
         let here = self.here()?;
         let (policy, now) = (&self.templates.policy, self.now(&here));
-        let known = match here.views.of(grant.key()) {
-            Some((state, _)) => state.teaches_nothing(&grant.receipt, reading, policy, now),
-            None => reading.is_silent(),
-        };
-        if known {
+        let expected =
+            |state: &ScopeState| state.teaches_nothing(&grant.receipt, reading, policy, now);
+        if here.views.of(grant.key(), expected).unwrap_or_else(|| reading.is_silent()) {
             return self.close(grant);
         }
         let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
@@ -304,6 +308,12 @@ impl Store for Redis {
         self.templates.declare(scope.key(), limit.clone());
         self.run_on(scope.key(), |batch| batch.limit(scope.key(), limit))?;
         Ok(())
+    }
+
+    fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
+        let mut batch = Batch::new(scope.host());
+        batch.spend(scope, cost);
+        self.run_one(batch).map(drop)
     }
 
     fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
@@ -347,12 +357,20 @@ impl Store for Redis {
         here.views.find(scope, self.now(&here))
     }
 
+    fn share(&self, key: &Key) -> u32 {
+        self.here().map_or(1_000, |here| here.views.share(key))
+    }
+
     fn is_slow(&self) -> bool {
         true
     }
 
+    fn ping(&self) -> Result<(), StoreError> {
+        self.here()?.link.lock().ping().map_err(StoreError::new)
+    }
+
     fn flush(&self) -> Result<(), StoreError> {
-        if self.here()?.closed.lock().is_empty() {
+        if self.here.mine().is_none_or(|here| here.closed.lock().is_empty()) {
             return Ok(());
         }
         self.run(Vec::new()).map(drop)

@@ -1,0 +1,387 @@
+//! What happens when a store cannot be reached.
+
+use crate::{
+    Admission, Ask, Clock, Grant, Health, Key, Memory, Place, Snapshot, Store, StoreError,
+};
+use paceline_core::state::Receipt;
+use paceline_core::{Amount, Cost, Limit, Origin, Policy, Reading, Scope, Tick, Verdict, Wait};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What to do while a store is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// Let every call through; the store is told when it is back.
+    #[default]
+    Open,
+    /// Let no call through.
+    Closed,
+    /// Pace the calls of this process alone, at the share of each limit that it had before. Where no
+    /// limit is known, let them through.
+    Local,
+}
+
+/// A change in how a store is doing, to be told to somebody.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Notice {
+    /// It cannot be reached any more.
+    Away(OnFailure, StoreError),
+    /// It is back, after so many calls went without it.
+    Back(u64),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Away(OnFailure::Open, error) => {
+                write!(f, "{error}; calls go through unpaced until it is back")
+            }
+            Self::Away(OnFailure::Closed, error) => {
+                write!(f, "{error}; calls are refused until it is back")
+            }
+            Self::Away(OnFailure::Local, error) => {
+                write!(f, "{error}; this process paces its own share until it is back")
+            }
+            Self::Back(unmetered) => {
+                write!(f, "the store is back; {unmetered} calls went without it")
+            }
+        }
+    }
+}
+
+/// The first and the longest pause before a store that is away is tried again.
+const SOON: Duration = Duration::from_millis(50);
+const LATE: Duration = Duration::from_secs(2);
+/// More scopes than are remembered while a store is away.
+const MOST: usize = 4_096;
+
+/// A store that may be away, and what to do then.
+///
+/// Only one caller at a time finds out whether it is back, at growing intervals; all others are
+/// answered at once.
+pub struct FailSafe {
+    store: Arc<dyn Store>,
+    on_failure: OnFailure,
+    clock: Clock,
+    notify: Box<dyn Fn(Notice) + Send + Sync>,
+    away: AtomicBool,
+    /// When it is tried again, in nanoseconds of the clock.
+    retry_at: AtomicU64,
+    attempts: AtomicU64,
+    failures: AtomicU64,
+    unmetered: AtomicU64,
+    /// What is to be told when it is back.
+    missed: Mutex<Missed>,
+    local: Memory,
+}
+
+#[derive(Debug, Default)]
+struct Missed {
+    spent: HashMap<Key, Cost>,
+    limits: Vec<(Key, Limit)>,
+    calls: u64,
+}
+
+impl FailSafe {
+    /// Watches over `store`, and tells `notify` when it goes away and when it is back.
+    pub fn new(
+        store: Arc<dyn Store>,
+        policy: Policy,
+        on_failure: OnFailure,
+        clock: Clock,
+        notify: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            store,
+            on_failure,
+            local: Memory::with_clock(policy, clock.clone()),
+            clock,
+            notify: Box::new(notify),
+            away: AtomicBool::new(false),
+            retry_at: AtomicU64::new(0),
+            attempts: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            unmetered: AtomicU64::new(0),
+            missed: Mutex::default(),
+        }
+    }
+
+    /// Visits the store once.
+    ///
+    /// # Errors
+    /// What it says; in every mode but [`OnFailure::Closed`] that is only a warning.
+    pub fn probe(&self) -> Result<(), StoreError> {
+        match self.visit(|store| store.ping()) {
+            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `step` on the store, unless it is known to be away.
+    fn visit<R>(
+        &self,
+        step: impl FnOnce(&dyn Store) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        if self.away.load(Ordering::Acquire) {
+            self.knock()?;
+        }
+        match step(&*self.store) {
+            Ok(result) => {
+                if self.away.load(Ordering::Relaxed) && self.away.swap(false, Ordering::AcqRel) {
+                    self.back();
+                }
+                Ok(result)
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Whether it is this caller's turn to see whether the store is back.
+    fn knock(&self) -> Result<(), StoreError> {
+        let now = self.clock.now().as_nanos();
+        let at = self.retry_at.load(Ordering::Acquire);
+        let pause = self.pause();
+        let next = now.saturating_add(paceline_core::time::nanos(pause));
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        if at <= now && self.retry_at.compare_exchange(at, next, order.0, order.1).is_ok() {
+            return Ok(());
+        }
+        let left = Duration::from_nanos(at.saturating_sub(now)).max(SOON);
+        Err(StoreError::new("it did not answer a moment ago").after(left))
+    }
+
+    fn pause(&self) -> Duration {
+        let doubled = u32::try_from(self.attempts.load(Ordering::Relaxed)).unwrap_or(6).min(6);
+        (SOON * 2_u32.pow(doubled)).min(LATE)
+    }
+
+    #[cold]
+    fn failed(&self, error: StoreError) -> StoreError {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let pause = self.pause();
+        let next = self.clock.now().after(pause).as_nanos();
+        self.retry_at.fetch_max(next, Ordering::AcqRel);
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        let error = error.after(pause);
+        if !self.away.swap(true, Ordering::AcqRel) {
+            (self.notify)(Notice::Away(self.on_failure, error.clone()));
+        }
+        error
+    }
+
+    /// Tells the store what it missed, so that nobody has a burst because it was away.
+    #[cold]
+    fn back(&self) {
+        self.attempts.store(0, Ordering::Relaxed);
+        let missed = std::mem::take(&mut *self.missed.lock());
+        drop(self.local.clear(None));
+        for (key, limit) in missed.limits {
+            drop(self.store.set_limit(&Scope::from_key(key.as_str()), limit));
+        }
+        for (key, cost) in missed.spent {
+            drop(self.store.spend(&Scope::from_key(key.as_str()), &cost));
+        }
+        (self.notify)(Notice::Back(missed.calls));
+    }
+
+    /// Decides without the store.
+    fn without(
+        &self,
+        scope: &Scope<'_>,
+        cost: &Cost,
+        error: StoreError,
+    ) -> Result<Admission, StoreError> {
+        match self.on_failure {
+            OnFailure::Closed => return Err(error),
+            OnFailure::Open => {}
+            OnFailure::Local => {
+                self.take_over(scope);
+                if let Admission::Wait(key, wait) = self.local.admit(scope, cost)? {
+                    return Ok(Admission::Wait(key, wait));
+                }
+            }
+        }
+        self.unmetered.fetch_add(1, Ordering::Relaxed);
+        let mut missed = self.missed.lock();
+        missed.calls += 1;
+        if missed.spent.len() < MOST || missed.spent.contains_key(&Key::new(scope.key())) {
+            missed.spent.entry(Key::new(scope.key())).or_default().add(cost);
+        }
+        // No receipt of the store's: it is older than all of those.
+        let receipt = Receipt::new(cost.clone(), Tick::ZERO);
+        Ok(Admission::Granted(Grant { place: Place::Key(Key::new(scope.host())), receipt }))
+    }
+
+    /// Takes this process's share of the limits that govern a scope over into memory.
+    fn take_over(&self, scope: &Scope<'_>) {
+        let Some((key, state, now)) = self.store.view(scope) else { return };
+        if self.local.has(key.as_str()) {
+            return;
+        }
+        let share = self.store.share(&key);
+        let part = |whole: u64| (whole.saturating_mul(share.into()) / 1_000).max(1);
+        let here = Scope::from_key(key.as_str());
+        for level in state.status(now).limits {
+            let mut limit = level.limit;
+            let used = Amount::units(limit.burst).minus(level.remaining).millionths() / 1_000;
+            let mut cost = Cost::NOTHING;
+            let used = Amount::from_millionths(used.saturating_mul(share.into()));
+            cost.set(limit.dimension.clone(), used);
+            (limit.units, limit.burst) = (part(limit.units), part(limit.burst));
+            limit.origin = Origin::Configured;
+            drop(self.local.set_limit(&here, limit));
+            drop(self.local.spend(&here, &cost));
+        }
+    }
+
+    /// Does what has no outcome that anybody waits for: in any mode but the closed one it is given up
+    /// while the store is away.
+    fn attempt<R: Default>(
+        &self,
+        step: impl FnOnce(&dyn Store) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        match self.visit(step) {
+            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
+            result => Ok(result.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Debug for FailSafe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailSafe")
+            .field("store", &self.store)
+            .field("on_failure", &self.on_failure)
+            .field("away", &self.away)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store for FailSafe {
+    fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
+        match self.visit(|store| store.admit(scope, cost)) {
+            Err(error) => self.without(scope, cost, error),
+            admission => admission,
+        }
+    }
+
+    fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
+        let error = match self.visit(|store| store.admit_all(asks)) {
+            Err(error) => error,
+            answers => return answers,
+        };
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let admission = self.without(ask.scope, ask.cost, error.clone())?;
+            let waits = matches!(admission, Admission::Wait(..));
+            answers.push(Some(admission));
+            if waits {
+                break;
+            }
+        }
+        answers.resize_with(asks.len(), || None);
+        Ok(answers)
+    }
+
+    fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
+        match self.visit(|store| store.charge(scope, cost)) {
+            Err(error) => Ok(match self.without(scope, cost, error)? {
+                Admission::Granted(_) => Verdict::Granted,
+                Admission::Wait(_, wait) => Verdict::Wait(wait.into()),
+            }),
+            verdict => verdict,
+        }
+    }
+
+    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
+        match self.visit(|store| store.wait(scope, cost)) {
+            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
+            Err(_) => self.local.wait(scope, cost),
+            wait => wait,
+        }
+    }
+
+    fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
+        self.attempt(|store| store.settle(grant, actual))
+    }
+
+    fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
+        self.attempt(|store| store.close(grant))
+    }
+
+    fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
+        self.attempt(|store| store.give_back(grant))
+    }
+
+    fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
+        self.attempt(|store| store.observe(grant, reading))
+    }
+
+    fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
+        match self.visit(|store| store.set_limit(scope, limit.clone())) {
+            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
+            Err(_) => {
+                self.missed.lock().limits.push((Key::new(scope.key()), limit.clone()));
+                self.local.set_limit(scope, limit)
+            }
+            done => done,
+        }
+    }
+
+    fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
+        self.attempt(|store| store.spend(scope, cost))
+    }
+
+    fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
+        // Whoever clears wants to know that it was done.
+        self.visit(|store| store.clear(scope))
+    }
+
+    fn snapshot(&self, scope: &Scope<'_>) -> Result<Option<Snapshot>, StoreError> {
+        match self.visit(|store| store.snapshot(scope)) {
+            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
+            Err(_) => Ok(self.store.view(scope)),
+            found => found,
+        }
+    }
+
+    fn keys(&self) -> Result<Vec<Key>, StoreError> {
+        self.visit(|store| store.keys())
+    }
+
+    fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
+        if self.away.load(Ordering::Acquire) && self.on_failure == OnFailure::Local {
+            return self.local.view(scope);
+        }
+        self.store.view(scope)
+    }
+
+    fn share(&self, key: &Key) -> u32 {
+        self.store.share(key)
+    }
+
+    fn is_slow(&self) -> bool {
+        self.store.is_slow()
+    }
+
+    fn ping(&self) -> Result<(), StoreError> {
+        self.visit(|store| store.ping())
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.attempt(|store| store.flush())
+    }
+
+    fn health(&self) -> Health {
+        Health {
+            away: self.away.load(Ordering::Acquire),
+            failures: self.failures.load(Ordering::Relaxed),
+            unmetered: self.unmetered.load(Ordering::Relaxed),
+        }
+    }
+}

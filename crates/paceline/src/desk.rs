@@ -1,0 +1,350 @@
+//! Where a store is asked that takes its time, for callers that must not wait for it.
+//!
+//! An event loop that asked a file or a server itself would stand still meanwhile. So it leaves what it
+//! wants here and is rung for when it is done: one thread asks on behalf of all, many at a time, and
+//! stands in the lines for them. Stores in memory are asked directly, and so are all others by threads
+//! of their own, so a program without event loops never has this one.
+
+use crate::bell::Bell;
+use crate::limiter::{Inner, Limiter, refused};
+use crate::line::{Step, Waiter};
+use crate::{Clock, Error, Permit};
+use paceline_core::{Cost, Reading, Scope, Tick};
+use paceline_store::{Admission, Ask, Grant, StoreError};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long what a store keeps back may lie there while nobody comes.
+const TIDY: Duration = Duration::from_millis(50);
+/// More than one visit should carry.
+const AT_ONCE: usize = 256;
+
+/// The desk of one limiter in one process.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    inbox: Mutex<Inbox>,
+    called: Condvar,
+    staffed: AtomicBool,
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    jobs: Vec<Job>,
+    closed: bool,
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Enter(Arc<Place>),
+    Leave(Arc<Place>),
+    /// A bell rang for a place in line.
+    Look(u64),
+    Observe(Grant, Reading),
+    Settle(Grant, Cost),
+    Close(Grant),
+    GiveBack(Grant),
+}
+
+/// A caller that waits for its permit, here or in a line.
+pub(crate) struct Place {
+    number: u64,
+    scope: Scope<'static>,
+    cost: Cost,
+    max_wait: Option<Duration>,
+    entered: Tick,
+    bell: Arc<dyn Bell>,
+    fate: Mutex<Fate>,
+}
+
+#[derive(Debug)]
+enum Fate {
+    Open,
+    Decided(Result<Permit, Error>),
+    /// Nobody waits for it any more.
+    Gone,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+impl Place {
+    fn decide(&self, outcome: Result<Permit, Error>) {
+        let mut fate = self.fate.lock();
+        let unwanted = match *fate {
+            Fate::Open => {
+                *fate = Fate::Decided(outcome);
+                None
+            }
+            _ => Some(outcome),
+        };
+        drop(fate);
+        // Dropping a permit gives it back, which takes locks of its own.
+        drop(unwanted);
+        self.bell.ring();
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(*self.fate.lock(), Fate::Gone)
+    }
+
+    /// The outcome, once it is there.
+    pub(crate) fn take(&self) -> Option<Result<Permit, Error>> {
+        let mut fate = self.fate.lock();
+        match std::mem::replace(&mut *fate, Fate::Gone) {
+            Fate::Decided(outcome) => Some(outcome),
+            other => {
+                *fate = other;
+                None
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Leaves a call here.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        limiter: &Limiter,
+        scope: Scope<'static>,
+        cost: Cost,
+        max_wait: Option<Duration>,
+        bell: Arc<dyn Bell>,
+    ) -> Arc<Place> {
+        let place = Arc::new(Place {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            scope,
+            cost,
+            max_wait,
+            entered: limiter.inner.clock.now(),
+            bell,
+            fate: Mutex::new(Fate::Open),
+        });
+        self.post(&limiter.inner, Job::Enter(Arc::clone(&place)));
+        place
+    }
+
+    /// Whoever was at that place no longer waits; what was granted meanwhile is given back.
+    pub(crate) fn leave(self: &Arc<Self>, inner: &Arc<Inner>, place: &Arc<Place>) {
+        let fate = std::mem::replace(&mut *place.fate.lock(), Fate::Gone);
+        if matches!(fate, Fate::Open) {
+            self.post(inner, Job::Leave(Arc::clone(place)));
+        }
+    }
+
+    pub(crate) fn post(self: &Arc<Self>, inner: &Arc<Inner>, job: Job) {
+        self.put(job);
+        if !self.staffed.swap(true, Ordering::AcqRel) {
+            let clerk = Clerk::new(Arc::clone(self), inner);
+            let thread = std::thread::Builder::new().name("paceline".to_owned());
+            // Without a thread every call would wait for ever: there is nothing else to do.
+            thread.spawn(move || clerk.work()).expect("a thread can be started");
+        }
+    }
+
+    fn put(&self, job: Job) {
+        self.inbox.lock().jobs.push(job);
+        self.called.notify_one();
+    }
+
+    /// Nobody will come any more.
+    pub(crate) fn close(&self) {
+        self.inbox.lock().closed = true;
+        self.called.notify_one();
+    }
+}
+
+/// Rings at the desk for somebody in a line.
+struct DeskBell {
+    desk: Arc<Desk>,
+    number: u64,
+}
+
+impl Bell for DeskBell {
+    fn ring(&self) {
+        self.desk.put(Job::Look(self.number));
+    }
+}
+
+/// Whoever works at the desk.
+struct Clerk {
+    desk: Arc<Desk>,
+    inner: Weak<Inner>,
+    clock: Clock,
+    /// Those who stand in a line.
+    lined_up: HashMap<u64, (Arc<Place>, Waiter)>,
+    alarms: BTreeSet<(Tick, u64)>,
+    /// The store may have kept something back.
+    untidy: bool,
+}
+
+impl Clerk {
+    fn new(desk: Arc<Desk>, inner: &Arc<Inner>) -> Self {
+        let (clock, inner) = (inner.clock.clone(), Arc::downgrade(inner));
+        let (lined_up, alarms) = (HashMap::new(), BTreeSet::new());
+        Self { desk, inner, clock, lined_up, alarms, untidy: false }
+    }
+
+    fn work(mut self) {
+        while let Some(jobs) = self.next() {
+            let Some(inner) = self.inner.upgrade() else { return };
+            let limiter = Limiter { inner };
+            self.tend(&limiter, jobs);
+        }
+        if let Some(inner) = self.inner.upgrade() {
+            drop(inner.store.flush());
+        }
+    }
+
+    /// Sleeps until there is something to do. `None` when nobody will come any more.
+    fn next(&mut self) -> Option<Vec<Job>> {
+        let mut inbox = self.desk.inbox.lock();
+        loop {
+            if !inbox.jobs.is_empty() {
+                return Some(std::mem::take(&mut inbox.jobs));
+            }
+            if inbox.closed {
+                return None;
+            }
+            let Some((alarm, _)) = self.alarms.first().copied() else {
+                if !self.untidy {
+                    self.desk.called.wait(&mut inbox);
+                } else if self.desk.called.wait_for(&mut inbox, TIDY).timed_out() {
+                    self.untidy = false;
+                    drop(inbox);
+                    drop(self.inner.upgrade()?.store.flush());
+                    inbox = self.desk.inbox.lock();
+                }
+                continue;
+            };
+            let left = alarm.since(self.clock.now());
+            if left.is_zero() {
+                return Some(Vec::new());
+            }
+            match &self.clock {
+                Clock::Virtual(clock) => clock.advance(left),
+                Clock::Real { .. } => drop(self.desk.called.wait_for(&mut inbox, left)),
+            }
+        }
+    }
+
+    fn tend(&mut self, limiter: &Limiter, jobs: Vec<Job>) {
+        let mut entering = Vec::new();
+        let mut looking = Vec::new();
+        self.untidy = true;
+        for job in jobs {
+            match job {
+                Job::Enter(place) => entering.push(place),
+                Job::Leave(place) => drop(self.lined_up.remove(&place.number)),
+                Job::Look(number) => looking.push(number),
+                end => finish(&limiter.inner, end),
+            }
+        }
+        let now = limiter.inner.clock.now();
+        while let Some(due) = self.alarms.first().copied().filter(|(at, _)| *at <= now) {
+            self.alarms.remove(&due);
+            looking.push(due.1);
+        }
+        for number in looking {
+            self.look(number, limiter);
+        }
+        while !entering.is_empty() {
+            entering = self.admit(limiter, entering);
+        }
+    }
+
+    /// Admits those who can go at once and sends the others to their lines. Gives back those about
+    /// whom the store said nothing yet.
+    fn admit(&mut self, limiter: &Limiter, places: Vec<Arc<Place>>) -> Vec<Arc<Place>> {
+        let (inner, mut asking, mut later) = (&limiter.inner, Vec::new(), Vec::new());
+        for place in places {
+            if place.is_gone() {
+                continue;
+            }
+            match inner.line_before(&place.scope) {
+                Some(line) => self.line_up(limiter, line, place),
+                None if asking.len() < AT_ONCE => asking.push(place),
+                None => later.push(place),
+            }
+        }
+        let ask = |place: &'_ Arc<Place>| (place.scope.clone(), place.cost.clone());
+        let wanted: Vec<_> = asking.iter().map(ask).collect();
+        let asks: Vec<_> = wanted.iter().map(|(scope, cost)| Ask { scope, cost }).collect();
+        let answers = match inner.store.admit_all(&asks) {
+            Ok(answers) => answers,
+            Err(error) => {
+                asking.iter().for_each(|place| place.decide(Err(error.clone().into())));
+                return later;
+            }
+        };
+        let mut again = Vec::new();
+        for (place, answer) in asking.into_iter().zip(answers) {
+            match answer {
+                Some(Admission::Granted(grant)) => {
+                    let waited = inner.clock.now().since(place.entered);
+                    place.decide(Ok(limiter.permit(grant, waited).through_desk()));
+                }
+                Some(Admission::Wait(key, wait))
+                    if place.max_wait.is_some_and(|most| most < wait.after) =>
+                {
+                    place.decide(Err(refused(&key, wait).into()));
+                }
+                Some(Admission::Wait(key, _)) => {
+                    let line = inner.line(&key);
+                    self.line_up(limiter, line, place);
+                }
+                None => again.push(place),
+            }
+        }
+        again.extend(later);
+        again
+    }
+
+    fn line_up(&mut self, limiter: &Limiter, line: Arc<crate::line::Line>, place: Arc<Place>) {
+        let bell = DeskBell { desk: Arc::clone(&self.desk), number: place.number };
+        let (scope, cost) = (place.scope.clone(), place.cost.clone());
+        match Waiter::join(limiter, line, scope, cost, place.max_wait, Arc::new(bell)) {
+            Ok(waiter) => {
+                let number = place.number;
+                self.lined_up.insert(number, (place, waiter));
+                self.look(number, limiter);
+            }
+            Err(refused) => place.decide(Err(refused.into())),
+        }
+    }
+
+    /// Looks whether the turn of somebody in line has come.
+    fn look(&mut self, number: u64, limiter: &Limiter) {
+        let Some((_, waiter)) = self.lined_up.get_mut(&number) else { return };
+        match waiter.poll() {
+            Step::Done(outcome) => {
+                let Some((place, _)) = self.lined_up.remove(&number) else { return };
+                place.decide(outcome.map(Permit::through_desk));
+            }
+            Step::Sleep(after) => {
+                self.alarms.insert((limiter.inner.clock.now().after(after), number));
+            }
+            Step::Park => {}
+        }
+    }
+}
+
+/// Tells the store what became of a request.
+fn finish(inner: &Inner, job: Job) {
+    let told: Result<(), StoreError> = match job {
+        Job::Observe(grant, reading) => inner.observe(&grant, &reading),
+        Job::Settle(grant, spent) => inner.settle(&grant, &spent),
+        Job::Close(grant) => inner.close(&grant),
+        Job::GiveBack(grant) => inner.give_back(&grant),
+        Job::Enter(_) | Job::Leave(_) | Job::Look(_) => Ok(()),
+    };
+    // Whoever watches over the store has said so; the request itself is over.
+    drop(told);
+}
