@@ -58,6 +58,7 @@ lint: $(VENV)/built
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 
+# What an example serves or imports stands in examples/apps, so each file beside it is one to run.
 examples: $(VENV)/built
 	cargo run --locked --example demo
 	for example in examples/*.py; do echo "$$example" && $(PYTHON) "$$example" || exit 1; done

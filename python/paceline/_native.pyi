@@ -45,6 +45,7 @@ class Limiter:
         max_wait: float | None = None,
         fail_closed: bool = False,
         fallback: str | None = None,
+        lease: float | None = None,
         storage_timeout: float = 0.25,
         clock: VirtualClock | None = None,
     ) -> None: ...

@@ -33,6 +33,7 @@ class _Limiter(_native.Limiter):
         max_wait: float | None = None,
         fail_closed: bool = False,
         fallback: Literal["local"] | None = None,
+        lease: float | None = None,
         storage_timeout: float = 0.25,
         clock: _native.VirtualClock | None = None,
     ) -> None:
@@ -46,6 +47,7 @@ class _Limiter(_native.Limiter):
             max_wait=max_wait,
             fail_closed=fail_closed,
             fallback=fallback,
+            lease=lease,
             storage_timeout=storage_timeout,
             clock=clock,
         )
@@ -81,6 +83,9 @@ class RateLimiter(_Limiter):
             once, and once when it is back.
         fallback: ``"local"`` has each process pace itself at the share of the limits that it had,
             while the store cannot be reached.
+        lease: seconds for which a process takes small parts of a limit in Redis at once, such as
+            ``0.1``: many calls then cost one round trip, and all processes together still never
+            exceed the limit. For calls that spend one request and nothing else.
         storage_timeout: seconds that one visit to a server may take.
         clock: a clock that moves when told to, for tests.
 

@@ -2,7 +2,9 @@
 //! both call.
 
 pub mod batch;
+pub mod limits;
 pub mod sandbox;
+mod storage;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -20,6 +22,10 @@ struct Cli {
 enum Command {
     /// Send a file of requests as fast as the limits allow, and write the answers
     Batch(Box<batch::BatchArgs>),
+    Status(limits::StatusArgs),
+    List(limits::ListArgs),
+    Set(limits::SetArgs),
+    Clear(limits::ClearArgs),
     /// Run a local server that really enforces limits
     Sandbox(sandbox::SandboxArgs),
     /// Print shell completions
@@ -33,7 +39,7 @@ enum Command {
 pub mod exit {
     /// Everything succeeded.
     pub const OK: u8 = 0;
-    /// Something did not succeed: the messages and the output say what.
+    /// Something did not succeed, or could not be reached: the messages and the output say what.
     pub const FAILED: u8 = 1;
     /// The command line, the input or the output is unusable: nothing was sent.
     pub const USAGE: u8 = 2;
@@ -58,6 +64,10 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
             io::stdout().write_all(&text).map(|()| exit::OK).map_err(Into::into)
         }
         Command::Batch(args) => on_runtime(batch::run(*args)),
+        Command::Status(args) => limits::status(&args),
+        Command::List(args) => limits::list(&args),
+        Command::Set(args) => limits::set(args),
+        Command::Clear(args) => limits::clear(&args),
         Command::Sandbox(args) => on_runtime(async {
             sandbox::run(args, io::stdout(), sandbox::interrupted()).await?;
             Ok(exit::OK)
@@ -65,7 +75,11 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     };
     result.unwrap_or_else(|error| {
         drop(writeln!(io::stderr(), "paceline: {error}"));
-        exit::USAGE
+        match error.downcast_ref() {
+            // Nothing was wrong with what was said: the same may succeed in a moment.
+            Some(paceline::Error::Unavailable(_)) => exit::FAILED,
+            _ => exit::USAGE,
+        }
     })
 }
 

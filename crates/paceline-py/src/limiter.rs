@@ -29,12 +29,12 @@ type Level = (String, f64, String, u64, u64, f64, &'static str);
 #[pymethods]
 impl Limiter {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, storage_timeout=0.25, clock=None)")]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, clock=None)")]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self(OnceLock::new())
     }
 
-    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, storage_timeout=0.25, clock=None))]
+    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, clock=None))]
     #[allow(clippy::too_many_arguments)]
     fn __init__(
         &self,
@@ -46,6 +46,7 @@ impl Limiter {
         max_wait: Option<f64>,
         fail_closed: bool,
         fallback: Option<&str>,
+        lease: Option<f64>,
         storage_timeout: f64,
         clock: Option<&Bound<'_, VirtualClock>>,
     ) -> PyResult<()> {
@@ -57,6 +58,9 @@ impl Limiter {
             .clock(clock.clone());
         if let Some(timeout) = convert::seconds(Some(storage_timeout), "storage_timeout")? {
             builder = builder.store_timeout(timeout);
+        }
+        if let Some(span) = convert::seconds(lease, "lease")? {
+            builder = builder.lease(span);
         }
         if let Some(most) = convert::seconds(max_wait, "max_wait")? {
             builder = builder.max_wait(most);

@@ -44,6 +44,14 @@ pub struct BadStorage {
     reason: String,
 }
 
+impl BadStorage {
+    /// A storage that does not do what is asked of it.
+    #[must_use]
+    pub fn because(storage: &str, reason: &str) -> Self {
+        Self { shown: shown(storage), reason: reason.to_owned() }
+    }
+}
+
 impl FromStr for Storage {
     type Err = BadStorage;
 

@@ -10,8 +10,8 @@ use crate::permit::Permit;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use paceline_core::{Cost, Limit, Policy, Reading, Scope, Status, Verdict, Wait};
 use paceline_store::{
-    Admission, Clock, FailSafe, Grant, Health, Key, Memory, Notice, OnFailure, PerProcess, Redis,
-    Sqlite, Storage, Store, StoreError,
+    Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Notice, OnFailure,
+    PerProcess, Redis, Sqlite, Storage, Store, StoreError,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub struct Builder {
     max_wait: Option<Duration>,
     on_failure: OnFailure,
     timeout: Option<Duration>,
+    lease: Option<Duration>,
     notify: Option<Notify>,
 }
 
@@ -118,6 +119,16 @@ impl Builder {
         self
     }
 
+    /// Takes small parts of a limit in Redis at once, to be used within `span` without asking again: many
+    /// requests then cost one round trip. All processes together still never exceed the limit; what a
+    /// process that dies has not used is back after the span. For calls that spend one request and
+    /// nothing else.
+    #[must_use]
+    pub const fn lease(mut self, span: Duration) -> Self {
+        self.lease = Some(span);
+        self
+    }
+
     /// Who is told when a store goes away and when it is back; unless set, it becomes a `tracing`
     /// event.
     #[must_use]
@@ -153,13 +164,21 @@ impl Builder {
     pub fn open(self, storage: &str) -> Result<Limiter, Error> {
         let clock = self.clock.unwrap_or_default();
         let policy = self.policy;
-        let store: Arc<dyn Store> = match storage.parse::<Storage>()? {
+        let place = storage.parse::<Storage>()?;
+        if self.lease.is_some() && !matches!(place, Storage::Redis(_)) {
+            return Err(BadStorage::because(storage, "a lease goes with Redis").into());
+        }
+        let store: Arc<dyn Store> = match place {
             Storage::Sqlite(path) => {
                 Arc::new(Sqlite::with_clock(&path, policy.clone(), clock.clone()))
             }
             Storage::Redis(server) => {
                 let timeout = self.timeout.unwrap_or(TIMEOUT);
-                Arc::new(Redis::with_clock(server, policy.clone(), timeout, clock.clone()))
+                let redis = Redis::with_clock(server, policy.clone(), timeout, clock.clone());
+                match self.lease {
+                    Some(span) => Arc::new(redis.leasing(span)),
+                    None => Arc::new(redis),
+                }
             }
             _ => {
                 let store = Arc::new(Memory::with_clock(policy, clock.clone()));

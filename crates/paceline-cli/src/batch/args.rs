@@ -1,13 +1,17 @@
 //! The command line of `paceline batch`.
 
+use super::governed::Governed;
 use super::input::Request;
 use super::progress::Summary;
 use super::send::Sender;
 use crate::Failure;
+use crate::limits::everything;
+use crate::storage::StorageArgs;
 use clap::Args;
 use paceline::retry::RetryConfig;
-use paceline::{Config, Limit, Limiter};
+use paceline::{Config, Limit, Limiter, Notice, OnFailure, Origin, Scope};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use std::collections::HashMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -35,8 +39,11 @@ Output lines:
 
 Without --limit or --config the limits are learned from the responses: one request goes first.
 
-Exit status: 0 when every request succeeded; 1 when some did not, or a line was no request;
-2 when nothing could be sent; 130 after Ctrl-C.")]
+With --storage, every batch and program on the same storage lives by the same limits. What --limit and
+--config declare is declared there, for all of them; paceline set changes it on the run.
+
+Exit status: 0 when every request succeeded; 1 when some did not, a line was no request, or the storage
+could not be reached (--fail-closed); 2 when nothing could be sent; 130 after Ctrl-C.")]
 pub struct BatchArgs {
     /// The requests, one a line; - for standard input. Ids should be unique
     file: PathBuf,
@@ -67,6 +74,11 @@ pub struct BatchArgs {
     /// Limits per endpoint, as TOML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    storage: StorageArgs,
+    /// Send nothing while the storage cannot be reached; otherwise requests go unpaced, with a warning
+    #[arg(long, requires = "storage")]
+    fail_closed: bool,
     /// What paths in the input are relative to
     #[arg(long, value_name = "URL")]
     base_url: Option<Url>,
@@ -116,6 +128,10 @@ pub(super) struct Settings {
     /// Requests waiting and in flight at once.
     pub(super) window: usize,
     config: Config,
+    storage: StorageArgs,
+    /// What it holds, by key, once it was looked up.
+    stored: HashMap<String, Vec<Limit>>,
+    on_failure: OnFailure,
     unlimited: usize,
     retries: u32,
     timeout: Duration,
@@ -148,6 +164,9 @@ impl BatchArgs {
             base_url: self.base_url,
             window: asked.unwrap_or(WINDOW).min(most),
             config,
+            storage: self.storage,
+            stored: HashMap::new(),
+            on_failure: if self.fail_closed { OnFailure::Closed } else { OnFailure::Open },
             unlimited: asked.unwrap_or(UNLIMITED),
             retries: self.retries,
             timeout: Duration::from_secs(self.timeout),
@@ -218,11 +237,18 @@ fn from_env(var: &str, prefix: &str) -> Result<HeaderValue, Failure> {
 }
 
 impl Settings {
-    pub(super) fn sender(&self, stop: watch::Receiver<bool>) -> Result<Sender, Failure> {
+    /// Everything that it takes to send; `notify` is told when the storage goes away and is back.
+    pub(super) fn sender(
+        &self,
+        stop: watch::Receiver<bool>,
+        notify: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Result<Sender, Failure> {
         let limiter = Limiter::builder()
             .default_limits(self.config.default_limits.clone())
             .learn_first(true)
-            .build();
+            .on_failure(self.on_failure)
+            .notify(notify)
+            .open(self.storage.or_memory())?;
         for (endpoint, limits) in &self.config.scopes {
             for limit in limits {
                 limiter.set_limit(endpoint, limit.clone())?;
@@ -243,6 +269,7 @@ impl Settings {
             retry,
             headers: self.headers.clone(),
             keep_headers: self.keep_headers,
+            governed: Governed::default(),
             unlimited: Semaphore::new(self.unlimited),
             stop,
             rejected: AtomicU64::new(0),
@@ -261,18 +288,39 @@ impl Settings {
         }
     }
 
-    /// The limits declared for a scope's key.
+    /// Takes in the limits that the storage holds, for a forecast.
+    pub(super) fn look_up(&mut self) -> Result<(), Failure> {
+        if !self.storage.may_hold() {
+            return Ok(());
+        }
+        for (scope, status) in everything(&self.storage.open()?)? {
+            let limits = status.limits.into_iter().map(|level| level.limit).collect();
+            self.stored.insert(Scope::parse(&scope)?.key().to_owned(), limits);
+        }
+        Ok(())
+    }
+
+    /// The limits that a scope's key will have: those declared, and those that the storage holds
+    /// beside them.
     pub(super) fn declared(&self, key: &str) -> Vec<Limit> {
-        let configured = self.config.scopes.iter().filter(|(endpoint, _)| {
-            paceline::Scope::parse(endpoint).is_ok_and(|scope| scope.key() == key)
-        });
+        let here = |endpoint: &str| Scope::parse(endpoint).is_ok_and(|scope| scope.key() == key);
+        let configured = self.config.scopes.iter().filter(|(endpoint, _)| here(endpoint));
         let mut limits: Vec<_> = configured.flat_map(|(_, limits)| limits.clone()).collect();
-        let host = paceline::Scope::from_key(key).depth() == 0;
+        let host = Scope::from_key(key).depth() == 0;
         if host {
             limits.extend(self.limits.iter().cloned());
-            if limits.is_empty() {
-                limits.extend(self.config.default_limits.iter().cloned());
+        }
+        for stored in self.stored.get(key).into_iter().flatten() {
+            let learned = stored.origin != Origin::Configured;
+            let makes_way = |limit: &Limit| {
+                limit.dimension == stored.dimension && (learned || limit.window == stored.window)
+            };
+            if !limits.iter().any(makes_way) {
+                limits.push(stored.clone());
             }
+        }
+        if host && limits.is_empty() {
+            limits.extend(self.config.default_limits.iter().cloned());
         }
         limits
     }

@@ -5,6 +5,7 @@
 //! with the file.
 
 mod args;
+mod governed;
 mod input;
 mod output;
 mod plan;
@@ -25,7 +26,6 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
@@ -46,9 +46,10 @@ type Answer = (u64, Option<Record>, paceline::Cost, OwnedSemaphorePermit);
 /// # Errors
 /// When nothing can be sent: the input, the output, a limit or a credential is unusable.
 pub async fn run(args: BatchArgs) -> Result<u8, Failure> {
-    let settings = args.settle()?;
+    let mut settings = args.settle()?;
     let lines = read_lines(open(&settings.input)?);
     if settings.dry_run {
+        settings.look_up()?;
         return dry_run(&settings, lines).await;
     }
     let done = match (&settings.output, settings.resume) {
@@ -73,9 +74,10 @@ pub async fn run(args: BatchArgs) -> Result<u8, Failure> {
         crate::sandbox::interrupted().await;
         std::process::exit(i32::from(exit::INTERRUPTED));
     });
+    let progress = Progress::new(settings.quiet);
     let mut batch = Batch {
-        sender: Arc::new(settings.sender(stopped.clone())?),
-        progress: Progress::new(settings.quiet),
+        sender: Arc::new(settings.sender(stopped.clone(), progress.announcer())?),
+        progress,
         declared: HashSet::new(),
         host: None,
         settings,
@@ -117,7 +119,7 @@ impl Batch {
             tokio::select! {
                 biased;
                 Some(answered) = answers.recv() => self.answered(answered, &mut kept)?,
-                _ = ticks.tick() => self.tick(),
+                _ = ticks.tick() => self.progress.tick(&self.sender, self.host.as_deref()),
                 Some(count) = total.recv() => self.progress.expect(count),
                 _ = stop.wait_for(|stop| *stop), if !stopping => {
                     (stopping, reading, next) = (true, false, None);
@@ -134,9 +136,7 @@ impl Batch {
                 },
             }
         }
-        self.output.finish().map_err(|error| self.unwritable(&error))?;
-        self.tick();
-        Ok(())
+        self.output.finish().map_err(|error| self.unwritable(&error))
     }
 
     /// The request in a line, if it is one that has to be sent.
@@ -171,11 +171,14 @@ impl Batch {
     ) {
         let host = request.host();
         if !self.settings.limits.is_empty() && !self.declared.contains(&host) {
-            for limit in &self.settings.limits {
-                // A host that came out of a URL is an endpoint.
-                drop(self.sender.limiter.set_limit(&host, limit.clone()));
+            let declare = |limit: &paceline::Limit| {
+                self.sender.limiter.set_limit(&host, limit.clone()).is_ok()
+            };
+            // A host that came out of a URL is an endpoint, so only a storage that is away refuses: the
+            // next request tries again, and this one is not let through without it either.
+            if self.settings.limits.iter().all(declare) {
+                self.declared.insert(host);
             }
-            self.declared.insert(host);
         }
         self.host = Some(request.url.to_string());
         let sender = Arc::clone(&self.sender);
@@ -208,20 +211,16 @@ impl Batch {
         Ok(())
     }
 
-    fn tick(&mut self) {
-        let rejected = self.sender.rejected.load(Ordering::Relaxed);
-        self.progress.tick(&self.sender.limiter, self.host.as_deref(), rejected);
-    }
-
     fn unwritable(&self, error: &io::Error) -> Failure {
         at(self.settings.output.as_deref().unwrap_or(Path::new("standard output")), "write", error)
     }
 
     /// Reports, and tells the exit status.
     fn finish(self) -> Result<u8, Failure> {
-        let rejected = self.sender.rejected.load(Ordering::Relaxed);
-        let interrupted = *self.sender.stop.borrow();
-        let summary = self.progress.finish(rejected, interrupted, self.done.failed);
+        // What is lost where the storage is away was lost before, and said.
+        drop(self.sender.limiter.flush());
+        let host = self.host.as_deref();
+        let summary = self.progress.finish(&self.sender, host, self.done.failed);
         self.settings.report(&summary)?;
         Ok(match summary {
             Summary { interrupted: true, .. } => exit::INTERRUPTED,

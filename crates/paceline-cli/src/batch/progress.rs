@@ -1,12 +1,14 @@
 //! What a watching user sees, and the summary at the end.
 
 use super::output::Record;
+use super::send::Sender;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use paceline::{Cause, Limiter, Origin};
+use paceline::{Cause, Limiter, Notice, Origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stderr};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The state of a batch, in numbers.
@@ -36,6 +38,8 @@ pub(super) struct Summary {
     pub(super) bad_lines: u64,
     /// Responses that refused for rate or load reasons, retried ones included.
     pub(super) rejected: u64,
+    /// Attempts that went without the storage, because it could not be reached.
+    pub(super) unmetered: u64,
     /// Attempts in all.
     pub(super) attempts: u64,
     /// Wall time.
@@ -82,10 +86,13 @@ impl Progress {
 
     /// One line to the user, above the progress.
     pub(super) fn say(&self, text: &str) {
-        self.bar.suspend(|| {
-            // Nobody may be left to read it.
-            drop(writeln!(stderr(), "paceline: {text}"));
-        });
+        say(&self.bar, text);
+    }
+
+    /// Tells the user what becomes of the storage, from whatever thread finds out.
+    pub(super) fn announcer(&self) -> impl Fn(Notice) + Send + Sync + use<> {
+        let bar = self.bar.clone();
+        move |notice| say(&bar, &notice.to_string())
     }
 
     pub(super) fn answered(&mut self, record: &Record, cost: &paceline::Cost) {
@@ -105,24 +112,24 @@ impl Progress {
     }
 
     /// Shows what holds the batch up at the moment.
-    pub(super) fn tick(&mut self, limiter: &Limiter, host: Option<&str>, rejected: u64) {
-        let Some(host) = host else { return };
+    pub(super) fn tick(&mut self, sender: &Sender, host: Option<&str>) {
+        // A shared storage takes its time to answer: it is not asked for what nobody sees.
+        let Some(host) = host.filter(|_| !self.bar.is_hidden()) else { return };
+        let limiter = &sender.limiter;
         let mut parts = Vec::new();
         if let Some((limit, used)) = self.quota(limiter, host) {
             parts.push(format!("{:.0}% of {limit}", used * 100.0));
-            (self.summary.binding, self.summary.quota_used) = (Some(limit), Some(used));
         }
-        match limiter.wait(host) {
-            Ok(Some(wait)) if limiter.waiting() > 0 => {
-                let by = match wait.by {
-                    Cause::Limit(limit) => limit.to_string(),
-                    other => other.to_string(),
-                };
-                parts.push(format!("waiting for {by}"));
-            }
-            _ => {}
+        if limiter.waiting() > 0
+            && let Ok(Some(wait)) = limiter.wait(host)
+        {
+            let by = match wait.by {
+                Cause::Limit(limit) => limit.to_string(),
+                other => other.to_string(),
+            };
+            parts.push(format!("waiting for {by}"));
         }
-        parts.push(format!("{rejected} × 429"));
+        parts.push(format!("{} × 429", sender.rejected.load(Ordering::Relaxed)));
         self.bar.set_message(parts.join(" · "));
         self.bar.tick();
     }
@@ -148,15 +155,19 @@ impl Progress {
     }
 
     /// The figures, when everything is over.
-    pub(super) fn finish(mut self, rejected: u64, interrupted: bool, before: u64) -> Summary {
+    pub(super) fn finish(mut self, sender: &Sender, host: Option<&str>, before: u64) -> Summary {
         self.bar.finish_and_clear();
+        if let Some((limit, used)) = host.and_then(|host| self.quota(&sender.limiter, host)) {
+            self.summary.binding = Some(limit);
+            self.summary.quota_used = Some(round(used));
+        }
         let seconds = self.started.elapsed().as_secs_f64();
         self.summary.seconds = round(seconds);
         self.summary.rate = round(self.summary.requests as f64 / seconds.max(1e-9));
-        self.summary.rejected = rejected;
+        self.summary.rejected = sender.rejected.load(Ordering::Relaxed);
+        self.summary.unmetered = sender.limiter.health().unmetered;
         self.summary.failed_before = before;
-        self.summary.interrupted = interrupted;
-        self.summary.quota_used = self.summary.quota_used.map(round);
+        self.summary.interrupted = *sender.stop.borrow();
         self.summary
     }
 }
@@ -187,6 +198,9 @@ impl Summary {
             row("bad lines", self.bad_lines.to_string());
         }
         row("rejected (429)", self.rejected.to_string());
+        if self.unmetered > 0 {
+            row("unpaced", format!("{} (the storage could not be reached)", self.unmetered));
+        }
         let time = Duration::from_secs_f64(self.seconds);
         row("time", format!("{time:.1?}, {:.1} a second", self.rate));
         if let (Some(limit), Some(used)) = (&self.binding, self.quota_used) {
@@ -194,6 +208,13 @@ impl Summary {
         }
         table.to_string()
     }
+}
+
+fn say(bar: &ProgressBar, text: &str) {
+    bar.suspend(|| {
+        // Nobody may be left to read it.
+        drop(writeln!(stderr(), "paceline: {text}"));
+    });
 }
 
 fn round(value: f64) -> f64 {

@@ -1,9 +1,10 @@
 //! The life of one request: wait, send, learn, and again if need be.
 
+use super::governed::Governed;
 use super::input::{Body, Request};
 use super::output::{Record, body_of, headers_of};
 use paceline::retry::{Outcome, RetryConfig};
-use paceline::{Call, Limiter, Permit, headers};
+use paceline::{Call, Error, Limiter, Permit, headers};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::Value;
@@ -26,6 +27,7 @@ pub(super) struct Sender {
     /// Credentials and other headers that every request carries.
     pub(super) headers: HeaderMap,
     pub(super) keep_headers: bool,
+    pub(super) governed: Governed,
     /// Bounds what is in flight where no limit does.
     pub(super) unlimited: Semaphore,
     /// Turns true when the user asks to stop.
@@ -57,7 +59,7 @@ impl Sender {
             };
             record.wait(permit.waited());
             // Where no limit paces, a bound on what is in flight keeps us from flooding the host.
-            let governed = self.limiter.status(request.url.as_str()).ok().flatten().is_some();
+            let governed = self.governed.find(&self.limiter, &permit).await;
             let _slot = if governed { None } else { Some(self.slot().await?) };
             record.attempts += 1;
             record.error = None;
@@ -114,13 +116,28 @@ impl Sender {
     }
 
     /// Waits for a permit; `None` when the batch was stopped meanwhile.
-    async fn permit(&self, request: &Request) -> Option<Result<Permit, paceline::Error>> {
-        let call = Call::to(request.url.as_str()).costing(request.cost.clone());
+    ///
+    /// A storage that nothing may be sent without is tried again like any server.
+    async fn permit(&self, request: &Request) -> Option<Result<Permit, Error>> {
         let mut stop = self.stop.clone();
-        tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => None,
-            permit = self.limiter.acquire(call) => Some(permit),
+        let mut away = 0;
+        loop {
+            let call = Call::to(request.url.as_str()).costing(request.cost.clone());
+            let permit = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return None,
+                permit = self.limiter.acquire(call) => permit,
+            };
+            if !matches!(permit, Err(Error::Unavailable(_))) {
+                return Some(permit);
+            }
+            let method = request.method.as_str();
+            let outcome = Outcome { method, status: 503, retry_after: None, attempt: away };
+            match self.retry.pause(&outcome, random()) {
+                Some(pause) => self.pause(pause).await?,
+                None => return Some(permit),
+            }
+            away += 1;
         }
     }
 
@@ -199,7 +216,7 @@ fn observe(response: &Response, permit: &mut Permit) -> paceline::Reading {
         .filter_map(|(name, value)| value.to_str().ok().map(|value| (name.as_str(), value)));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let reading = headers::detect(response.status().as_u16(), pairs, now);
-    // The memory store is always there.
+    // A storage that is away has said so, and the answer is there all the same.
     drop(permit.observe(&reading));
     reading
 }

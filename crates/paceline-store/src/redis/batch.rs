@@ -22,6 +22,7 @@ pub(super) struct Batch {
 #[serde(untagged)]
 enum Operation {
     Charge(&'static str, Vec<usize>, Amounts),
+    Lease(&'static str, Vec<usize>, Amounts, u64, u64),
     End(&'static str, usize, Amounts, u64),
     Settle(&'static str, usize, Amounts, u64, Amounts),
     Observe(&'static str, usize, Amounts, u64, Amounts, bool, u64, Vec<SignalRecord>),
@@ -36,6 +37,8 @@ pub(super) enum Answer {
     Done(bool),
     /// The number of the scope, the instant, and the tally before.
     Granted(usize, u64, Amounts),
+    /// The same, and how many requests were granted at once.
+    Leased(usize, u64, Amounts, u64),
     /// The number of the scope, nanoseconds, and what for.
     Wait(usize, u64, i64),
 }
@@ -103,6 +106,14 @@ impl Batch {
         self.operations.len()
     }
 
+    /// Whether a lease is asked for that covers `scope`.
+    pub(super) fn leases(&mut self, scope: &Scope<'_>) -> bool {
+        let candidates = self.look(scope);
+        let same =
+            |it: &Operation| matches!(it, Operation::Lease(_, known, ..) if *known == candidates);
+        self.operations.iter().any(same)
+    }
+
     /// The number of a scope, counted from 1.
     fn number(&mut self, key: &str) -> usize {
         let at = self.keys.iter().position(|known| known == key).unwrap_or_else(|| {
@@ -120,6 +131,14 @@ impl Batch {
     pub(super) fn admit(&mut self, scope: &Scope<'_>, cost: &Cost) {
         let candidates = self.look(scope);
         self.operations.push(Operation::Charge("admit", candidates, amounts(cost)));
+    }
+
+    /// Admits many requests at once, to be used within a span.
+    pub(super) fn lease(&mut self, scope: &Scope<'_>, many: u64, span: Duration) {
+        let candidates = self.look(scope);
+        let span = paceline_core::time::nanos(span);
+        let one = amounts(&Cost::ONE);
+        self.operations.push(Operation::Lease("lease", candidates, one, many, span));
     }
 
     pub(super) fn charge(&mut self, scope: &Scope<'_>, cost: &Cost) {

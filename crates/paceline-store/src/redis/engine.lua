@@ -678,6 +678,49 @@ function operations.admit(candidates, cost) return charge(candidates, cost, true
 
 function operations.charge(candidates, cost) return charge(candidates, cost, false) end
 
+-- Admits `many` requests at once, to be used within `span`: the bucket has to have room for them that
+-- much earlier. Where it is too small for that, or counts otherwise, one is admitted as usual.
+-- Gives { scope, instant, tally before, how many } when they are granted.
+function operations.lease(candidates, cost, many, span)
+  local state, i = governing(candidates)
+  if full[i] then return false end
+  local alone = not state or state[HOLD] > 0 or state[PHASE] ~= OPEN
+  local after, by = 0, BY_HOLD
+  if not alone then
+    local lanes = {}
+    for k, lane in ipairs(state[LANES]) do
+      if lane[DIMENSION] == 'requests' then lanes[k] = lane end
+    end
+    -- No more than refills within half of the span, so that nobody waits for longer than that.
+    for _, lane in pairs(lanes) do
+      many = min(many, max(floor(span * lane[FINENESS] / 2 / lane[ONE]), 1))
+    end
+    for k, lane in pairs(lanes) do
+      local room = lane[DEPTH] - span * lane[FINENESS]
+      alone = alone or lane[KIND] ~= BUCKET or room < many * lane[ONE]
+      local wait = ceil((lane[LEVEL] + many * lane[ONE] - room) / lane[FINENESS])
+      if wait > after then after, by = wait, k end
+    end
+  end
+  if alone then
+    local answer = charge(candidates, cost, true)
+    if answer and type(answer[3]) == 'table' then answer[4] = 1 end
+    return answer
+  end
+  if after > 0 then
+    full[i] = true
+    return { i, after, by }
+  end
+  local all = { { 'requests', many * UNIT } }
+  touched[i] = true
+  spend(state, all)
+  turn(state)
+  local before = {}
+  for k, pair in ipairs(state[OVER]) do before[k] = { pair[1], pair[2] } end
+  add(state[YOUNG], all)
+  return { i, now, before, many }
+end
+
 function operations.settle(i, cost, at, actual)
   if not states[i] then return false end
   touched[i] = true

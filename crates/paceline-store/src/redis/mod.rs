@@ -6,6 +6,7 @@
 //! request is over and taught nothing, rides along with the next one.
 
 mod batch;
+mod lease;
 mod link;
 
 use crate::combine::Combiner;
@@ -14,11 +15,14 @@ use crate::template::Templates;
 use crate::view::Views;
 use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
 use batch::{Answer, Batch, Reply};
+use lease::Leases;
 pub(crate) use link::Kind;
 use link::Link;
 pub use link::Server;
 use paceline_core::state::Receipt;
-use paceline_core::{Cause, Cost, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait};
+use paceline_core::{
+    Amount, Cause, Cost, Dimension, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -37,6 +41,7 @@ pub struct Redis {
     clock: Clock,
     /// The microsecond of the server at which this process's ticks begin.
     epoch: OnceLock<u64>,
+    lease: Option<Duration>,
     here: PerProcess<Here>,
 }
 
@@ -46,10 +51,19 @@ struct Here {
     link: Mutex<Link>,
     combiner: Combiner,
     views: Views,
-    /// Requests that are over, to be told at the next visit.
-    closed: Mutex<Vec<(Key, Receipt)>>,
+    leases: Option<Leases>,
+    /// What is to be told at the next visit.
+    ended: Mutex<Vec<Ended>>,
     /// How far the server's clock is ahead of this process's, in microseconds.
     ahead: Mutex<i64>,
+}
+
+/// A request that is over, or what is left of a lease.
+#[derive(Debug)]
+struct Ended {
+    key: Key,
+    receipt: Receipt,
+    sent: bool,
 }
 
 impl Redis {
@@ -76,30 +90,35 @@ impl Redis {
             templates: Templates::new(policy),
             clock: clock.into(),
             epoch: OnceLock::new(),
+            lease: None,
             here: PerProcess::default(),
         }
     }
 
+    /// Takes small parts of limits at once, to be used within `span` without asking again.
+    #[must_use]
+    pub fn leasing(mut self, span: Duration) -> Self {
+        self.lease = Some(span);
+        self
+    }
+
     fn here(&self) -> Result<Arc<Here>, StoreError> {
-        self.here.get(|| Ok(Here::new(&self.server, self.timeout)))
+        self.here.get(|| Ok(Here::new(&self.server, self.timeout, self.lease)))
     }
 
     /// Sends batches, each for one host, and gives their replies in order. Whatever was kept back for
     /// one of the hosts rides along.
     fn run(&self, mut batches: Vec<Batch>) -> Result<Vec<Reply>, StoreError> {
         let here = self.here()?;
-        let closed = std::mem::take(&mut *here.closed.lock());
+        let ended = here.ended();
         let asked: Vec<usize> = batches.iter().map(Batch::len).collect();
-        for (key, receipt) in &closed {
-            let host = Scope::from_key(key.as_str()).host().to_owned();
-            let at = match batches.iter().position(|batch| batch.host() == host) {
-                Some(at) => at,
-                None => {
-                    batches.push(Batch::new(&host));
-                    batches.len() - 1
-                }
-            };
-            batches[at].close(key.as_str(), receipt, self.micros(receipt.at));
+        for Ended { key, receipt, sent } in &ended {
+            let (key, at) = (key.as_str(), self.micros(receipt.at));
+            let batch = of_host(&mut batches, Scope::from_key(key).host());
+            match sent {
+                true => batches[batch].close(key, receipt, at),
+                false => batches[batch].give_back(key, receipt, at),
+            }
         }
         let instant = match &self.clock {
             Clock::Real { .. } => 0,
@@ -114,7 +133,7 @@ impl Redis {
         let values = match answered {
             Ok(values) => values,
             Err(error) => {
-                here.closed.lock().extend(closed);
+                here.ended.lock().extend(ended);
                 return Err(StoreError::new(error));
             }
         };
@@ -133,6 +152,31 @@ impl Redis {
             }
         }
         Ok(replies)
+    }
+
+    /// Puts an ask into the batch of its host, unless a lease covers it.
+    fn plan(&self, here: &Here, batches: &mut Vec<Batch>, ask: &Ask<'_>) -> Plan {
+        let now = self.clock.now();
+        let leases = here.leases.as_ref().filter(|_| *ask.cost == Cost::ONE);
+        if let Some(grant) = leases.and_then(|_| here.take(ask.scope, now)) {
+            return Plan::Leased(grant);
+        }
+        let batch = of_host(batches, ask.scope.host());
+        let place = batches[batch].len();
+        let Some(leases) = leases else {
+            batches[batch].admit(ask.scope, ask.cost);
+            return Plan::Asked(batch, place);
+        };
+        if batches[batch].leases(ask.scope) {
+            return Plan::Follow;
+        }
+        let key = here.governing(ask.scope);
+        let (many, rest) = leases.ask(&key, now);
+        if let Some((receipt, left)) = rest {
+            here.end(&key, part(receipt, left), false);
+        }
+        batches[batch].lease(ask.scope, many, leases.span);
+        Plan::Asked(batch, place)
     }
 
     /// One batch.
@@ -183,7 +227,7 @@ impl Redis {
             Some(Key::new(known))
         };
         Some(match answer {
-            Answer::Granted(number, at, before) => {
+            Answer::Granted(number, at, before) | Answer::Leased(number, at, before, _) => {
                 let before = paceline_core::record::cost(before).unwrap_or_default();
                 let receipt = Receipt { cost: cost.clone(), at: self.tick(*at), before };
                 let key = key(*number).unwrap_or_else(|| Key::new(scope.host()));
@@ -199,6 +243,28 @@ impl Redis {
     }
 }
 
+/// Where the answer to an ask comes from.
+enum Plan {
+    Leased(Grant),
+    Asked(usize, usize),
+    Follow,
+}
+
+/// The batch for a host, made if need be.
+fn of_host(batches: &mut Vec<Batch>, host: &str) -> usize {
+    batches.iter().position(|batch| batch.host() == host).unwrap_or_else(|| {
+        batches.push(Batch::new(host));
+        batches.len() - 1
+    })
+}
+
+/// So many requests of a lease.
+fn part(receipt: Receipt, requests: u64) -> Receipt {
+    let mut cost = Cost::NOTHING;
+    cost.set(Dimension::Requests, Amount::units(requests));
+    Receipt { cost, ..receipt }
+}
+
 /// A wait as the script tells it.
 fn wait(state: Option<&ScopeState>, nanos: u64, by: i64) -> Wait {
     let limit = usize::try_from(by - 1).ok().and_then(|at| state?.limit(at));
@@ -211,46 +277,93 @@ fn wait(state: Option<&ScopeState>, nanos: u64, by: i64) -> Wait {
 }
 
 impl Here {
-    fn new(server: &Server, timeout: Duration) -> Self {
+    fn new(server: &Server, timeout: Duration, lease: Option<Duration>) -> Self {
         Self {
             link: Mutex::new(Link::new(server.clone(), timeout)),
             combiner: Combiner::default(),
             views: Views::default(),
-            closed: Mutex::default(),
+            leases: lease.map(Leases::new),
+            ended: Mutex::default(),
             ahead: Mutex::default(),
         }
     }
 }
 
+impl Here {
+    /// Has the end of a request told at the next visit, together with others of the same grant.
+    fn end(&self, key: &Key, receipt: Receipt, sent: bool) {
+        let mut ended = self.ended.lock();
+        let same =
+            |it: &&mut Ended| it.receipt.at == receipt.at && it.sent == sent && it.key == *key;
+        match ended.last_mut().filter(same) {
+            Some(known) => known.receipt.cost.add(&receipt.cost),
+            None => ended.push(Ended { key: key.clone(), receipt, sent }),
+        }
+    }
+
+    /// Takes what is to be told.
+    fn ended(&self) -> Vec<Ended> {
+        std::mem::take(&mut *self.ended.lock())
+    }
+
+    /// The key of the scope that governs, as far as is known.
+    fn governing(&self, scope: &Scope<'_>) -> Key {
+        let known = scope
+            .candidates()
+            .map(Key::new)
+            .find(|key| self.views.of(key, ScopeState::has_limits).unwrap_or(false));
+        known.unwrap_or_else(|| Key::new(scope.host()))
+    }
+
+    /// One request of a lease.
+    fn take(&self, scope: &Scope<'_>, now: Tick) -> Option<Grant> {
+        let key = self.governing(scope);
+        let receipt = self.leases.as_ref()?.take(&key, now)?;
+        Some(Grant { place: Place::Key(key), receipt })
+    }
+}
+
 impl Store for Redis {
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        self.here()?.combiner.admit(Ask { scope, cost }, |asks| self.admit_all(asks))
+        let here = self.here()?;
+        if here.leases.is_some()
+            && *cost == Cost::ONE
+            && let Some(grant) = here.take(scope, self.clock.now())
+        {
+            here.views.count(&grant);
+            return Ok(Admission::Granted(grant));
+        }
+        here.combiner.admit(Ask { scope, cost }, |asks| self.admit_all(asks))
     }
 
     fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
-        let mut batches: Vec<Batch> = Vec::new();
-        // Where each ask went: its batch, and its place there.
-        let mut places = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let host = ask.scope.host();
-            let at = batches.iter().position(|batch| batch.host() == host).unwrap_or_else(|| {
-                batches.push(Batch::new(host));
-                batches.len() - 1
-            });
-            places.push((at, batches[at].len()));
-            batches[at].admit(ask.scope, ask.cost);
-        }
-        let replies = self.run(batches)?;
-        let answer = |(ask, (batch, place)): (&Ask<'_>, (usize, usize))| {
-            let reply = replies.get(batch)?;
-            self.admission(ask.scope, ask.cost, reply.answers.get(place)?, reply)
-        };
-        let answers: Vec<_> = asks.iter().zip(places).map(answer).collect();
         let here = self.here()?;
-        for answer in &answers {
-            if let Some(Admission::Granted(grant)) = answer {
+        let mut batches: Vec<Batch> = Vec::new();
+        // What becomes of each ask: decided here, or by one place in one batch.
+        let plan: Vec<_> = asks.iter().map(|ask| self.plan(&here, &mut batches, ask)).collect();
+        let asked = self.clock.now();
+        let replies = if batches.is_empty() { Vec::new() } else { self.run(batches)? };
+        let mut answers: Vec<Option<Admission>> = Vec::with_capacity(asks.len());
+        for (ask, plan) in asks.iter().zip(plan) {
+            let answer = match plan {
+                Plan::Leased(grant) => Some(Admission::Granted(grant)),
+                Plan::Asked(batch, place) => replies.get(batch).and_then(|reply| {
+                    let answer = reply.answers.get(place)?;
+                    let admission = self.admission(ask.scope, ask.cost, answer, reply)?;
+                    if let (Some(leases), Answer::Leased(.., many), Admission::Granted(grant)) =
+                        (&here.leases, answer, &admission)
+                    {
+                        leases.put(grant.key(), grant.receipt.clone(), *many, asked);
+                    }
+                    Some(admission)
+                }),
+                // The lease that one before it asked for is there by now, or was refused.
+                Plan::Follow => here.take(ask.scope, asked).map(Admission::Granted),
+            };
+            if let Some(Admission::Granted(grant)) = &answer {
                 here.views.count(grant);
             }
+            answers.push(answer);
         }
         Ok(answers)
     }
@@ -278,7 +391,7 @@ impl Store for Redis {
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
         let here = self.here()?;
         let awaited = here.views.of(grant.key(), ScopeState::is_awaited).unwrap_or(false);
-        here.closed.lock().push((grant.key().clone(), grant.receipt.clone()));
+        here.end(grant.key(), grant.receipt.clone(), true);
         if awaited {
             self.flush()?;
         }
@@ -298,6 +411,9 @@ impl Store for Redis {
             |state: &ScopeState| state.teaches_nothing(&grant.receipt, reading, policy, now);
         if here.views.of(grant.key(), expected).unwrap_or_else(|| reading.is_silent()) {
             return self.close(grant);
+        }
+        if let (Some(leases), true) = (&here.leases, reading.rejected) {
+            leases.stop(grant.key());
         }
         let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
         self.run_on(key, |batch| batch.observe(key, &grant.receipt, at, reading))?;
@@ -370,7 +486,11 @@ impl Store for Redis {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        if self.here.mine().is_none_or(|here| here.closed.lock().is_empty()) {
+        let Some(here) = self.here.mine() else { return Ok(()) };
+        for (key, receipt, left) in here.leases.iter().flat_map(|it| it.rests(self.clock.now())) {
+            here.end(&key, part(receipt, left), false);
+        }
+        if here.ended.lock().is_empty() {
             return Ok(());
         }
         self.run(Vec::new()).map(drop)

@@ -1,0 +1,32 @@
+//! `paceline status`, `list`, `set` and `clear`: the limits of a shared store, seen and changed from
+//! outside while workers live by them.
+
+mod clear;
+mod list;
+mod report;
+mod set;
+mod status;
+
+pub use clear::{ClearArgs, clear};
+pub use list::{ListArgs, list};
+pub(crate) use report::everything;
+pub use set::{SetArgs, set};
+pub use status::{StatusArgs, status};
+
+use crate::Failure;
+use paceline::Scope;
+use std::io::{self, Write as _};
+
+/// An endpoint as the store knows it.
+fn scope(endpoint: &str) -> Result<String, Failure> {
+    Ok(Scope::parse(endpoint)?.to_string())
+}
+
+fn print(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
+}
+
+/// Tells a person what is not worth a line of output.
+fn remark(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "paceline: {text}")
+}
