@@ -1,5 +1,6 @@
 //! Every store of ours passes the suite, on real files and servers.
 
+#[allow(dead_code, unreachable_pub)]
 mod servers;
 
 use paceline_store::{Memory, Redis, Sqlite, Storage, conformance};

@@ -211,6 +211,7 @@ fn is_hangup(error: &RedisError) -> bool {
 fn connect(place: &Place, timeout: Duration) -> RedisResult<Connected> {
     let started = Instant::now();
     if place.kind == Kind::Cluster {
+        choose_cryptography();
         let mut builder = ClusterClient::builder(place.nodes.clone())
             .connection_timeout(timeout)
             .response_timeout(timeout)
@@ -254,6 +255,7 @@ fn reach(place: &Place, node: &ConnectionInfo, timeout: Duration) -> RedisResult
 }
 
 fn open(place: &Place, node: ConnectionInfo, timeout: Duration) -> RedisResult<Connection> {
+    choose_cryptography();
     let client = match &place.authority {
         Some(authority) if matches!(node.addr(), ConnectionAddr::TcpTls { .. }) => {
             Client::build_with_tls(node, certificates(authority))?
@@ -264,6 +266,11 @@ fn open(place: &Place, node: ConnectionInfo, timeout: Duration) -> RedisResult<C
     connection.set_read_timeout(Some(timeout))?;
     connection.set_write_timeout(Some(timeout))?;
     Ok(connection)
+}
+
+/// Where a program has not chosen one, rustls wants to be told which cryptography to use.
+fn choose_cryptography() {
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
 }
 
 fn certificates(authority: &[u8]) -> TlsCertificates {

@@ -1,0 +1,280 @@
+//! What befalls a server, and what then becomes of calls: in each mode, and without a waiter that hangs.
+
+#[path = "../../paceline-store/tests/servers/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod servers;
+
+use paceline::{Call, Error, Health, Limit, Limiter, Notice, OnFailure};
+use servers::{Certificates, Sentinel, Server};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const API: &str = "api.example.com";
+/// What one visit may take here; a call that fails takes hardly longer.
+const TIMEOUT: Duration = Duration::from_millis(150);
+const HARDLY_LONGER: Duration = Duration::from_millis(700);
+
+/// A limiter, and what it was told about its store.
+struct Watched {
+    limiter: Limiter,
+    notices: Arc<Mutex<Vec<String>>>,
+}
+
+impl Watched {
+    fn open(storage: &str, on_failure: OnFailure) -> Result<Self, Error> {
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&notices);
+        let notify = move |notice: Notice| heard.lock().unwrap().push(notice.to_string());
+        let limiter = Limiter::builder()
+            .store_timeout(TIMEOUT)
+            .on_failure(on_failure)
+            .notify(notify)
+            .open(storage)?;
+        Ok(Self { limiter, notices })
+    }
+
+    fn notices(&self) -> Vec<String> {
+        self.notices.lock().unwrap().clone()
+    }
+
+    fn call(&self) -> Result<(), Error> {
+        let started = Instant::now();
+        let outcome = self.limiter.acquire_now(API).map(|mut permit| permit.sent());
+        assert!(started.elapsed() < HARDLY_LONGER, "a call hung for {:?}", started.elapsed());
+        outcome
+    }
+
+    fn health(&self) -> Health {
+        self.limiter.health()
+    }
+
+    /// Calls until the store is back; it is asked again after two seconds at the latest.
+    fn wait_until_back(&self) {
+        let started = Instant::now();
+        while self.health().away {
+            assert!(started.elapsed() < Duration::from_secs(5), "the store is back, and unnoticed");
+            drop(self.call());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn is_refused(outcome: &Result<(), Error>) -> bool {
+    matches!(outcome, Err(Error::Refused(_)))
+}
+
+fn is_unavailable(outcome: &Result<(), Error>) -> bool {
+    matches!(outcome, Err(Error::Unavailable(_)))
+}
+
+/// Every key of ours has an expiry.
+fn expiries(server: &Server) {
+    for key in server.command(&["KEYS", "*"]).unwrap().lines().filter(|key| !key.is_empty()) {
+        let left: i64 = server.command(&["PTTL", key]).unwrap().trim().parse().unwrap();
+        assert!(left > 0, "{key} has no expiry");
+    }
+}
+
+/// What the server gets over by itself: nobody notices, and the limit holds.
+fn unnoticed(server: &Server, trouble: impl Fn(&Server), keeps_its_data: bool) {
+    for mode in [OnFailure::Open, OnFailure::Closed, OnFailure::Local] {
+        server.command(&["FLUSHALL"]).unwrap();
+        let watched = Watched::open(&server.url(), mode).unwrap();
+        watched.limiter.set_limit(API, Limit::parse("2/1h").unwrap()).unwrap();
+        watched.call().unwrap();
+        trouble(server);
+        watched.call().unwrap();
+        if !keeps_its_data {
+            // The limit was put back, with a bucket as full as a new one.
+            watched.call().unwrap();
+        }
+        assert!(is_refused(&watched.call()), "the limit does not hold any more");
+        assert_eq!(watched.notices(), [""; 0]);
+        expiries(server);
+    }
+}
+
+#[test]
+fn rule_33_a_flushed_script_is_sent_again() {
+    unnoticed(&Server::start(), |server| drop(server.command(&["SCRIPT", "FLUSH"]).unwrap()), true);
+}
+
+#[test]
+fn rule_34_a_limit_set_by_code_is_put_back_when_everything_was_flushed() {
+    unnoticed(&Server::start(), |server| drop(server.command(&["FLUSHALL"]).unwrap()), false);
+}
+
+#[test]
+fn rule_33_a_connection_that_was_killed_is_made_anew() {
+    let kill = |server: &Server| {
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    };
+    unnoticed(&Server::start(), kill, true);
+}
+
+#[test]
+fn rule_33_a_restart_is_survived() {
+    let restart = |server: &Server| {
+        server.kill();
+        server.restart();
+    };
+    unnoticed(&Server::builder().persistent().start(), restart, true);
+    unnoticed(&Server::start(), restart, false);
+}
+
+/// What takes a server away for a while. `trouble` begins it and `relief` ends it.
+fn noticed(server: &Server, trouble: impl Fn(&Server), relief: impl Fn(&Server)) {
+    for mode in [OnFailure::Open, OnFailure::Closed, OnFailure::Local] {
+        server.command(&["FLUSHALL"]).unwrap();
+        let watched = Watched::open(&server.url(), mode).unwrap();
+        watched.limiter.set_limit(API, Limit::parse("3/1h").unwrap()).unwrap();
+        watched.limiter.set_limit("slow.example", Limit::parse("1/500ms").unwrap()).unwrap();
+        watched.call().unwrap();
+        watched.limiter.acquire_now("slow.example").unwrap().sent();
+        std::thread::scope(|threads| {
+            // Somebody waits already when it begins.
+            let waiting = threads.spawn(|| watched.limiter.acquire_blocking("slow.example"));
+            while watched.limiter.waiting() == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            trouble(server);
+            let outcomes: Vec<_> = (0..6).map(|_| watched.call()).collect();
+            match mode {
+                OnFailure::Open => assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}"),
+                OnFailure::Closed => assert!(outcomes.iter().all(is_unavailable), "{outcomes:?}"),
+                // One was used before, so two are left of this process's share.
+                OnFailure::Local => {
+                    assert!(outcomes[..2].iter().all(Result::is_ok), "{outcomes:?}");
+                    assert!(outcomes[2..].iter().all(is_refused), "{outcomes:?}");
+                }
+            }
+            assert!(watched.health().away);
+            let started = Instant::now();
+            let waited = waiting.join().unwrap();
+            assert!(started.elapsed() < Duration::from_secs(3), "a waiter hung");
+            assert_eq!(waited.is_ok(), mode != OnFailure::Closed, "{waited:?}");
+            waited.into_iter().for_each(|mut permit| permit.sent());
+        });
+        assert_eq!(watched.notices().len(), 1, "{:?}", watched.notices());
+        relief(server);
+        watched.wait_until_back();
+        let notices = watched.notices();
+        assert!(notices.len() == 2 && notices[1].contains("is back"), "{notices:?}");
+        // What went past the store was told to it: nobody has a burst because it was away.
+        if mode != OnFailure::Closed {
+            assert!(is_refused(&watched.call()), "{:?}", watched.limiter.status(API));
+        }
+        expiries(server);
+    }
+}
+
+#[test]
+fn rule_34_a_server_that_stalls_hangs_nobody() {
+    noticed(&Server::start(), Server::pause, Server::resume);
+}
+
+#[test]
+fn rule_34_a_server_that_is_busy_hangs_nobody() {
+    let busy = |server: &Server| {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        std::io::Write::write_all(&mut stream, b"DEBUG SLEEP 2\r\n").unwrap();
+        // Until it has read that; the answer is nobody's.
+        std::thread::sleep(Duration::from_millis(30));
+    };
+    noticed(&Server::start(), busy, |_| ());
+}
+
+#[test]
+fn rule_34_a_server_that_died_is_missed_and_taken_back() {
+    noticed(&Server::builder().persistent().start(), Server::kill, Server::restart);
+}
+
+#[test]
+fn rule_34_a_server_without_memory_is_missed_and_taken_back() {
+    let set = |server: &Server, most: &str| {
+        server.command(&["CONFIG", "SET", "maxmemory", most]).unwrap();
+    };
+    noticed(&Server::start(), |server| set(server, "1"), |server| set(server, "0"));
+}
+
+#[test]
+fn rule_34_a_server_that_became_a_replica_is_missed_and_taken_back() {
+    let demote = |server: &Server| {
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    };
+    let promote = |server: &Server| drop(server.command(&["REPLICAOF", "NO", "ONE"]).unwrap());
+    noticed(&Server::start(), demote, promote);
+}
+
+#[test]
+fn rule_33_a_failover_by_sentinels_is_followed() {
+    for mode in [OnFailure::Open, OnFailure::Closed] {
+        let sentinel = Sentinel::start();
+        let hosts: Vec<_> = sentinel.sentinels().iter().map(Server::address).collect();
+        let url = format!("redis+sentinel://{}/{}", hosts.join(","), sentinel.service());
+        let watched = Watched::open(&url, mode).unwrap();
+        watched.limiter.set_limit(API, Limit::parse("2/1h").unwrap()).unwrap();
+        watched.call().unwrap();
+        sentinel.fail_over();
+        drop(watched.call());
+        watched.wait_until_back();
+        let outcomes: Vec<_> = (0..3).map(|_| watched.call()).collect();
+        assert!(is_refused(&outcomes[2]), "{outcomes:?}");
+        expiries(sentinel.master());
+    }
+}
+
+/// Who is not let in gets one clear message without the password, or goes without.
+fn shut_out(storage: &str, secret: &str, part: &str) {
+    let error = Watched::open(storage, OnFailure::Closed).err().unwrap();
+    assert!(matches!(error, Error::Unavailable(_)), "{error}");
+    let watched = Watched::open(storage, OnFailure::Open).unwrap();
+    watched.call().unwrap();
+    watched.limiter.acquire_blocking(Call::to(API)).unwrap().sent();
+    let notices = watched.notices();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains(part), "{notices:?}");
+    let shown = format!("{error} {error:?} {notices:?} {:?}", watched.limiter);
+    assert!(secret.is_empty() || !shown.contains(secret), "{shown}");
+}
+
+#[test]
+fn rule_17_a_wrong_password_is_told_and_not_shown() {
+    let server = Server::builder().password("right").start();
+    let address = server.address();
+    shut_out(&format!("redis://:hunter2@{address}/0"), "hunter2", "assword");
+    shut_out(&format!("redis://nobody:hunter2@{address}/0"), "hunter2", "assword");
+    let watched = Watched::open(&format!("redis://:right@{address}/3"), OnFailure::Closed).unwrap();
+    watched.call().unwrap();
+}
+
+#[test]
+fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let certificates = Certificates::new();
+    let server = Server::builder().tls(&certificates).start();
+    let url = server.url();
+    shut_out(&url, "", "ertificate");
+    let stranger = certificates.unrelated_authority();
+    shut_out(&format!("{url}?ca={}", stranger.display()), "", "ertificate");
+    let ours = format!("{url}?ca={}", certificates.authority().display());
+    let watched = Watched::open(&ours, OnFailure::Closed).unwrap();
+    watched.call().unwrap();
+}
+
+#[test]
+fn nobody_listens() {
+    shut_out("redis://127.0.0.1:1/0", "", "refused");
+    shut_out("redis+cluster://127.0.0.1:1", "", "");
+    shut_out("redis+sentinel://127.0.0.1:1/main", "", "refused");
+    shut_out("unix:///nowhere/redis.sock", "", "No such file");
+    shut_out("sqlite:////nowhere/at/all.db", "", "No such file");
+}
+
+#[test]
+fn a_socket_of_this_machine_works() {
+    let server = Server::builder().unix_socket().start();
+    let watched = Watched::open(&server.unix_url(), OnFailure::Closed).unwrap();
+    watched.limiter.set_limit(API, Limit::parse("1/1h").unwrap()).unwrap();
+    watched.call().unwrap();
+    assert!(is_refused(&watched.call()));
+}
