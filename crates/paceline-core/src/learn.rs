@@ -16,6 +16,8 @@ const FLOOR: Duration = Duration::from_millis(100);
 /// Resets of one window, told by several responses, differ by rounding and latency: by so much, but
 /// not by half a window.
 const BLUR: Duration = Duration::from_millis(1_500);
+/// And by so much in any case.
+const SLIGHT: Duration = Duration::from_millis(10);
 
 impl ScopeState {
     /// The answer to the request behind `receipt` came: takes over what it says. Tells whether
@@ -236,9 +238,13 @@ impl Answer<'_> {
         let before = lane.remaining(self.now);
         let window = lane.limit().window.as_nanos();
         let Some(fixed) = lane.as_fixed() else { return };
-        // Of the resets told for one window the earliest is the least blurred.
+        // Of the resets told for one window the earliest is the least blurred. What differs no more
+        // than the time that an answer takes says nothing new.
+        let slight = SLIGHT.min(Duration::from_nanos(window / 256));
         let reset = match (reset, known) {
-            (Some(told), Some(known)) if !next_window => Some(told.min(known)),
+            (Some(told), Some(known)) if !next_window => {
+                Some(if known <= told.after(slight) { known } else { told })
+            }
             (told, known) => told.or(known),
         };
         let left = match self.signal.remaining {

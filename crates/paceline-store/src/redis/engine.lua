@@ -21,7 +21,7 @@ local SECOND = 1000000000
 -- As in state.rs and learn.rs.
 local PATIENCE, REMEMBERED, KEPT = 30 * SECOND, 600 * SECOND, 10
 local SOON, NO_ANSWER = 5 * SECOND, 150 * SECOND
-local FLOOR, BLUR = SECOND / 10, 1.5 * SECOND
+local FLOOR, BLUR, SLIGHT = SECOND / 10, 1.5 * SECOND, SECOND / 100
 -- Limits that somebody set are kept for a month of idleness, and for twelve of their windows.
 local CONFIGURED, WINDOWS = 30 * 86400 * SECOND, 12
 
@@ -34,6 +34,11 @@ local KIND, LEVEL, ENTRIES, RESET, START, LAST = 9, 10, 11, 12, 13, 14
 local OPEN, FIRST, ASKING = 0, 1, 2
 local BUCKET, STRICT, FIXED = 0, 1, 2
 local DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 1, 2, 3, 4
+-- Fields of a signal, see `SignalRecord`: the limit it states, what is left and the reset (-1 when unknown),
+-- the window it states and the one it implies (0 when unknown), whether the server's is a bucket, what it
+-- says of the limit whether or not that makes sense, and the limit to begin with when none is known.
+local S_DIMENSION, S_TOLD, S_LEFT, S_RESET, S_WINDOW, S_IMPLIED, S_BUCKET = 1, 2, 3, 4, 5, 6, 7
+local S_LIMIT, S_NEW = 8, 9
 -- Causes of a wait that are no limit.
 local BY_HOLD, BY_FIRST = -1, -2
 
@@ -472,169 +477,170 @@ end
 
 -- What a response teaches (learn.rs) ---------------------------------------------------------------
 
-local function snapped(window)
-  local function near(span, share) return math.abs(window - span) <= floor(span / share) end
-  for _, span in ipairs({ 1, 10, 60, 3600, 86400 }) do
-    if near(span * SECOND, 4) then return span * SECOND end
-  end
-  local whole = floor((window + SECOND / 2) / SECOND) * SECOND
-  if whole > 0 and near(whole, 20) then return whole end
-  return window
-end
-
-local function reconcile(predicted, told, uncertain, late)
-  local lower = max(told - uncertain, 0)
-  if lower <= predicted and predicted <= told then return predicted end
-  if late then return min(lower, predicted) end
-  return lower
-end
-
--- A signal as it is sent: the limit it states, what is left and the reset (-1 when unknown), the
--- window it states (0) and the one it implies (0), whether the server's is a bucket, what it says of the
--- limit whether or not that makes sense, and the limit to begin with when none is known.
-local S_DIMENSION, S_TOLD, S_LEFT, S_RESET, S_WINDOW, S_IMPLIED, S_BUCKET = 1, 2, 3, 4, 5, 6, 7
-local S_LIMIT, S_NEW = 8, 9
-
-local function limit_of(lane)
-  local copy = {}
-  for field = DIMENSION, LAST do copy[field] = lane[field] end
-  return copy
-end
-
-local function correct(lane, signal, uncertain, late)
-  if signal[S_LEFT] < 0 then return end
-  local before = remaining(lane)
-  local after = reconcile(before, signal[S_LEFT] * UNIT, uncertain, late)
-  if floor(after / UNIT) ~= floor(before / UNIT) then set_remaining(lane, after) end
-end
-
-local function teach_bucket(lane, signal, uncertain, late)
-  local limit = limit_of(lane)
-  if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
-  if signal[S_WINDOW] > 0 then
-    limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
-  elseif limit[ORIGIN] == ESTIMATED and signal[S_IMPLIED] > 0 then
-    local said = max(signal[S_LIMIT], 0)
-    if max(said - max(signal[S_LEFT], 0), 0) * 10 >= said then limit[WINDOW] = signal[S_IMPLIED] end
-  end
-  relimit(lane, limit)
-  correct(lane, signal, uncertain, late)
-end
-
-local function teach_window(lane, signal, uncertain, late)
-  local fixed = lane[KIND] == FIXED
-  local reset = signal[S_RESET] >= 0 and signal[S_RESET] or nil
-  local known, last
-  if fixed then
-    if lane[RESET] > 0 then known = lane[RESET] end
-    if lane[RESET] ~= NEVER and lane[RESET] <= 0 then
-      last = lane[RESET]
-    elseif lane[LAST] ~= NEVER then
-      last = lane[LAST]
+-- Made only where there is something to learn: a script pays for every function that it makes.
+local function learning()
+  local function snapped(window)
+    local function near(span, share) return math.abs(window - span) <= floor(span / share) end
+    for _, span in ipairs({ 1, 10, 60, 3600, 86400 }) do
+      if near(span * SECOND, 4) then return span * SECOND end
     end
+    local whole = floor((window + SECOND / 2) / SECOND) * SECOND
+    if whole > 0 and near(whole, 20) then return whole end
+    return window
   end
-  local blur = min(BLUR, floor(lane[WINDOW] / 2))
-  local next_window = reset and known and reset > known + blur
-  if reset and known and known > reset + blur and late then return end
-  local limit = limit_of(lane)
-  if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
-  local before = last
-  if next_window then before = known end
-  local distance
-  if reset and before then
-    local span = max(reset - before, 0)
-    -- Across a pause it would be the pause that is measured.
-    if max(-before, 0) <= floor(span / 2) then distance = span end
-  end
-  if signal[S_WINDOW] > 0 then
-    limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
-  elseif distance and distance > 0 and distance <= 3650 * 86400 * SECOND then
-    limit[WINDOW] = snapped(distance)
-  elseif signal[S_IMPLIED] > limit[WINDOW] then
-    limit[WINDOW] = signal[S_IMPLIED]
-  end
-  relimit(lane, limit)
-  local whole, predicted = lane[UNITS] * UNIT, remaining(lane)
-  if lane[KIND] ~= FIXED then return end
-  if not next_window and reset and known then reset = min(reset, known) end
-  reset = reset or known
-  local left = predicted
-  if signal[S_LEFT] >= 0 then
-    left = reconcile(predicted, signal[S_LEFT] * UNIT, uncertain, late and not next_window)
-  end
-  roll(lane)
-  lane[LEVEL] = max(whole - left, 0)
-  lane[RESET] = reset or lane[RESET]
-  if lane[START] == NEVER then lane[START] = 0 end
-end
 
-local function keep_lanes(state, keep)
-  local lanes = {}
-  for _, lane in ipairs(state[LANES]) do
-    if keep(lane) then lanes[#lanes + 1] = lane end
+  local function reconcile(predicted, told, uncertain, late)
+    local lower = max(told - uncertain, 0)
+    if lower <= predicted and predicted <= told then return predicted end
+    if late then return min(lower, predicted) end
+    return lower
   end
-  state[LANES] = lanes
-end
 
-local function learn(state, cost, before, signal, late)
-  if not signal[S_BUCKET] and signal[S_RESET] == 0 then return end
-  local dimension, told = signal[S_DIMENSION], signal[S_TOLD]
-  local others = since(of(state[OVER], dimension), of(before, dimension))
-  local uncertain = max(others - of(cost, dimension), 0) + of(state[YOUNG], dimension)
-    + of(state[OLD], dimension)
-  local configured
-  for _, lane in ipairs(state[LANES]) do
-    if not configured and lane[DIMENSION] == dimension and lane[ORIGIN] == BY_HAND then
-      configured = lane
+  local function limit_of(lane)
+    local copy = {}
+    for field = DIMENSION, LAST do copy[field] = lane[field] end
+    return copy
+  end
+
+  local function correct(lane, signal, uncertain, late)
+    if signal[S_LEFT] < 0 then return end
+    local before = remaining(lane)
+    local after = reconcile(before, signal[S_LEFT] * UNIT, uncertain, late)
+    if floor(after / UNIT) ~= floor(before / UNIT) then set_remaining(lane, after) end
+  end
+
+  local function teach_bucket(lane, signal, uncertain, late)
+    local limit = limit_of(lane)
+    if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
+    if signal[S_WINDOW] > 0 then
+      limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
+    elseif limit[ORIGIN] == ESTIMATED and signal[S_IMPLIED] > 0 then
+      local said = max(signal[S_LIMIT], 0)
+      if max(said - max(signal[S_LEFT], 0), 0) * 10 >= said then limit[WINDOW] = signal[S_IMPLIED] end
     end
+    relimit(lane, limit)
+    correct(lane, signal, uncertain, late)
   end
-  if configured then
-    local units = configured[UNITS]
-    if told > 0 and told < units then return end
-    if signal[S_BUCKET] then
-      if told == units then
-        for _, lane in ipairs(state[LANES]) do
-          if lane[DIMENSION] == dimension and lane[UNITS] == units then
-            correct(lane, signal, uncertain, late)
+
+  local function teach_window(lane, signal, uncertain, late)
+    local fixed = lane[KIND] == FIXED
+    local reset = signal[S_RESET] >= 0 and signal[S_RESET] or nil
+    local known, last
+    if fixed then
+      if lane[RESET] > 0 then known = lane[RESET] end
+      if lane[RESET] ~= NEVER and lane[RESET] <= 0 then
+        last = lane[RESET]
+      elseif lane[LAST] ~= NEVER then
+        last = lane[LAST]
+      end
+    end
+    local blur = min(BLUR, floor(lane[WINDOW] / 2))
+    local next_window = reset and known and reset > known + blur
+    if reset and known and known > reset + blur and late then return end
+    local limit = limit_of(lane)
+    if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
+    local before = last
+    if next_window then before = known end
+    local distance
+    if reset and before then
+      local span = max(reset - before, 0)
+      -- Across a pause it would be the pause that is measured.
+      if max(-before, 0) <= floor(span / 2) then distance = span end
+    end
+    if signal[S_WINDOW] > 0 then
+      limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
+    elseif distance and distance > 0 and distance <= 3650 * 86400 * SECOND then
+      limit[WINDOW] = snapped(distance)
+    elseif signal[S_IMPLIED] > limit[WINDOW] then
+      limit[WINDOW] = signal[S_IMPLIED]
+    end
+    relimit(lane, limit)
+    local whole, predicted = lane[UNITS] * UNIT, remaining(lane)
+    if lane[KIND] ~= FIXED then return end
+    if not next_window and reset and known and known <= reset + min(SLIGHT, floor(lane[WINDOW] / 256)) then
+      reset = known
+    end
+    reset = reset or known
+    local left = predicted
+    if signal[S_LEFT] >= 0 then
+      left = reconcile(predicted, signal[S_LEFT] * UNIT, uncertain, late and not next_window)
+    end
+    roll(lane)
+    lane[LEVEL] = max(whole - left, 0)
+    lane[RESET] = reset or lane[RESET]
+    if lane[START] == NEVER then lane[START] = 0 end
+  end
+
+  local function keep_lanes(state, keep)
+    local lanes = {}
+    for _, lane in ipairs(state[LANES]) do
+      if keep(lane) then lanes[#lanes + 1] = lane end
+    end
+    state[LANES] = lanes
+  end
+
+  local function learn(state, cost, before, signal, late)
+    if not signal[S_BUCKET] and signal[S_RESET] == 0 then return end
+    local dimension, told = signal[S_DIMENSION], signal[S_TOLD]
+    local others = since(of(state[OVER], dimension), of(before, dimension))
+    local uncertain = max(others - of(cost, dimension), 0) + of(state[YOUNG], dimension)
+      + of(state[OLD], dimension)
+    local configured
+    for _, lane in ipairs(state[LANES]) do
+      if not configured and lane[DIMENSION] == dimension and lane[ORIGIN] == BY_HAND then
+        configured = lane
+      end
+    end
+    if configured then
+      local units = configured[UNITS]
+      if told > 0 and told < units then return end
+      if signal[S_BUCKET] then
+        if told == units then
+          for _, lane in ipairs(state[LANES]) do
+            if lane[DIMENSION] == dimension and lane[UNITS] == units then
+              correct(lane, signal, uncertain, late)
+            end
           end
         end
+        return
       end
-      return
+    end
+    if told > 0 then
+      keep_lanes(state, function(lane)
+        return lane[DIMENSION] ~= dimension or lane[ORIGIN] > DEFAULT
+      end)
+    end
+    local learned
+    for _, lane in ipairs(state[LANES]) do
+      if not learned and lane[DIMENSION] == dimension and lane[ORIGIN] ~= BY_HAND then learned = lane end
+    end
+    if not learned then
+      if told <= 0 then return end
+      learned = signal[S_NEW]
+      state[LANES][#state[LANES] + 1] = learned
+    end
+    if signal[S_BUCKET] then
+      teach_bucket(learned, signal, uncertain, late)
+    else
+      teach_window(learned, signal, uncertain, late)
     end
   end
-  if told > 0 then
-    keep_lanes(state, function(lane)
-      return lane[DIMENSION] ~= dimension or lane[ORIGIN] > DEFAULT
-    end)
-  end
-  local learned
-  for _, lane in ipairs(state[LANES]) do
-    if not learned and lane[DIMENSION] == dimension and lane[ORIGIN] ~= BY_HAND then learned = lane end
-  end
-  if not learned then
-    if told <= 0 then return end
-    learned = signal[S_NEW]
-    state[LANES][#state[LANES] + 1] = learned
-  end
-  if signal[S_BUCKET] then
-    teach_bucket(learned, signal, uncertain, late)
-  else
-    teach_window(learned, signal, uncertain, late)
-  end
-end
 
-local function reject(state, retry_after)
-  local repeated = state[HOLD] > 0
-  local named = retry_after > 0 and retry_after or nil
-  local span = min(named or FLOOR * 2 ^ min(state[STRIKES], 16), max_hold)
-  state[HOLD] = max(state[HOLD], span)
-  if not repeated then state[STRIKES] = state[STRIKES] + 1 end
-  for _, lane in ipairs(state[LANES]) do
-    if lane[KIND] == BUCKET then
-      lane[LEVEL] = max(lane[LEVEL], state[HOLD] * lane[FINENESS] + lane[DEPTH])
+  local function reject(state, retry_after)
+    local repeated = state[HOLD] > 0
+    local named = retry_after > 0 and retry_after or nil
+    local span = min(named or FLOOR * 2 ^ min(state[STRIKES], 16), max_hold)
+    state[HOLD] = max(state[HOLD], span)
+    if not repeated then state[STRIKES] = state[STRIKES] + 1 end
+    for _, lane in ipairs(state[LANES]) do
+      if lane[KIND] == BUCKET then
+        lane[LEVEL] = max(lane[LEVEL], state[HOLD] * lane[FINENESS] + lane[DEPTH])
+      end
     end
+    if (named and named > max_hold) or #state[LANES] == 0 then state[PHASE] = FIRST end
   end
-  if (named and named > max_hold) or #state[LANES] == 0 then state[PHASE] = FIRST end
+
+  return reject, learn, keep_lanes
 end
 
 -- The operations -----------------------------------------------------------------------------------
@@ -753,6 +759,7 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
   if not state then before = {} end
   state = exactly(i)
   at = relative(at)
+  local reject, learn = learning()
   local late = at < state[ANSWERED]
   land(state, cost, at)
   turn(state)
@@ -764,6 +771,7 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
 end
 
 function operations.limit(i, limit)
+  local _, _, keep_lanes = learning()
   local state, known = exactly(i), nil
   for _, lane in ipairs(state[LANES]) do
     if lane[DIMENSION] == limit[DIMENSION] and lane[WINDOW] == limit[WINDOW] then

@@ -1,18 +1,16 @@
 //! The connection to a server, made when it is needed and made anew when it broke.
 
 use super::batch::Arguments;
+use super::script::{ENGINE, HASH};
 use redis::cluster::{ClusterClient, ClusterConnection};
 use redis::{
     Client, Cmd, Connection, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind,
-    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, Script, ServerErrorKind,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
     TlsCertificates, Value, cmd,
 };
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-static ENGINE: &str = include_str!("engine.lua");
-static HASH: LazyLock<String> = LazyLock::new(|| Script::new(ENGINE).get_hash().to_owned());
 
 /// Where a server is, and how to get in.
 #[derive(Clone)]
@@ -95,7 +93,7 @@ impl Link {
         // A server that was restarted or flushed does not know the script: those batches did nothing.
         let lost: Vec<usize> = (0..answers.len()).filter(|i| is_noscript(&answers[*i])).collect();
         if !lost.is_empty() {
-            let eval = |i: &usize| call("EVAL", ENGINE, &batches[*i]);
+            let eval = |i: &usize| call("EVAL", &ENGINE, &batches[*i]);
             let again = self.send(&lost.iter().map(eval).collect::<Vec<_>>())?;
             for (i, answer) in lost.into_iter().zip(again) {
                 answers[i] = answer;

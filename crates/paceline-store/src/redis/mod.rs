@@ -8,6 +8,7 @@
 mod batch;
 mod lease;
 mod link;
+mod script;
 
 use crate::combine::Combiner;
 use crate::process::PerProcess;
