@@ -30,6 +30,7 @@ WHEELS = TARGET / "bench-wheels"
 SOURCES: list[list[str | Path]] = [
     [TARGET / "release" / "paceline-bench"],
     [PYTHON, BENCHES / "python.py"],
+    [PYTHON, BENCHES / "stores.py"],
 ]
 #: What a row of the report has; what else a program prints of it is for the table.
 KEYS = ("row", "ours", "peer", "peer_name", "unit", "ratio", "goal", "ok")

@@ -66,8 +66,8 @@ class RateLimiter(_Limiter):
 
     Args:
         storage: where limits and levels live. ``"memory"`` is this process;
-            ``"sqlite:///file.db"`` (``"sqlite:////absolute/file.db"``) is shared by the processes of
-            a machine; ``"redis://[user:password@]host:port/db"``, ``"rediss://..."``,
+            ``"sqlite:///file.db"`` (``"sqlite:////absolute/file.db"``) is shared by the processes
+            of a machine; ``"redis://[user:password@]host:port/db"``, ``"rediss://..."``,
             ``"unix:///redis.sock"``, ``"redis+sentinel://host:port,host:port/service"`` and
             ``"redis+cluster://host:port,host:port"`` by many machines.
         default_limits: limits of every host that has none of its own, until a response says

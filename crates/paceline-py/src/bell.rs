@@ -97,6 +97,13 @@ impl Alarm {
 }
 
 impl Bell for Alarm {
+    fn ring_with(&self, others: &[Arc<dyn Bell>]) {
+        Python::attach(|_| {
+            self.ring();
+            others.iter().for_each(|bell| bell.ring());
+        });
+    }
+
     fn ring(&self) {
         // An event loop that is closed has nobody left to wake.
         if let Ok(alarm) = &self.0 {

@@ -76,7 +76,8 @@ impl std::fmt::Debug for Place {
 }
 
 impl Place {
-    fn decide(&self, outcome: Result<Permit, Error>) {
+    /// Lays the outcome ready; the bell is to be rung.
+    fn settle(&self, outcome: Result<Permit, Error>) {
         let mut fate = self.fate.lock();
         let unwanted = match *fate {
             Fate::Open => {
@@ -88,6 +89,10 @@ impl Place {
         drop(fate);
         // Dropping a permit gives it back, which takes locks of its own.
         drop(unwanted);
+    }
+
+    fn decide(&self, outcome: Result<Permit, Error>) {
+        self.settle(outcome);
         self.bell.ring();
     }
 
@@ -284,12 +289,13 @@ impl Clerk {
                 return later;
             }
         };
-        let mut again = Vec::new();
+        let (mut again, mut bells) = (Vec::new(), Vec::new());
         for (place, answer) in asking.into_iter().zip(answers) {
             match answer {
                 Some(Admission::Granted(grant)) => {
                     let waited = inner.clock.now().since(place.entered);
-                    place.decide(Ok(limiter.permit(grant, waited).through_desk()));
+                    place.settle(Ok(limiter.permit(grant, waited).through_desk()));
+                    bells.push(Arc::clone(&place.bell));
                 }
                 Some(Admission::Wait(key, wait))
                     if place.max_wait.is_some_and(|most| most < wait.after) =>
@@ -302,6 +308,9 @@ impl Clerk {
                 }
                 None => again.push(place),
             }
+        }
+        if let Some((first, others)) = bells.split_first() {
+            first.ring_with(others);
         }
         again.extend(later);
         again

@@ -132,7 +132,8 @@ async fn a_stalled_server_does_not_stall_an_event_loop() {
 async fn a_permit_is_settled_and_observed_without_waiting_for_the_store() {
     on_both(|storage| async move {
         let limiter = open(&storage, "tokens=1000/1h");
-        let mut permit = limiter.acquire(Call::to(API).cost("tokens", 600.0).unwrap()).await.unwrap();
+        let mut permit =
+            limiter.acquire(Call::to(API).cost("tokens", 600.0).unwrap()).await.unwrap();
         assert!(!permit.asks_slowly());
         permit.settle(&[("tokens", 100.0)]).unwrap();
         permit.close();
