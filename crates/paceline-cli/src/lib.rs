@@ -6,6 +6,7 @@ pub mod limits;
 pub mod sandbox;
 mod storage;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -51,7 +52,8 @@ pub mod exit {
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            hide_login(&mut error);
             // Printing can only fail where nobody is left to read.
             drop(error.print());
             return if error.use_stderr() { exit::USAGE } else { exit::OK };
@@ -81,6 +83,18 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
             _ => exit::USAGE,
         }
     })
+}
+
+/// Takes what may be a password out of a complaint about an argument.
+fn hide_login(error: &mut clap::Error) {
+    for kind in [ContextKind::InvalidArg, ContextKind::InvalidValue] {
+        if let Some(ContextValue::String(text)) = error.get(kind)
+            && let Some((_, visible)) = text.rsplit_once('@')
+        {
+            let shown = ContextValue::String(format!("…@{visible}"));
+            error.insert(kind, shown);
+        }
+    }
 }
 
 type Failure = Box<dyn std::error::Error>;

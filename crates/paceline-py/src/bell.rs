@@ -75,7 +75,15 @@ impl ThreadBell {
 
 impl Bell for ThreadBell {
     fn ring(&self) {
-        Python::attach(|py| self.release(py));
+        enter(|py| self.release(py));
+    }
+}
+
+/// Runs something inside of the interpreter, unless that is about to end: a thread of ours that came
+/// in then would never come out again.
+fn enter(inside: impl FnOnce(Python<'_>)) {
+    if !ENDING.load(Ordering::Acquire) {
+        Python::try_attach(inside);
     }
 }
 
@@ -98,7 +106,7 @@ impl Alarm {
 
 impl Bell for Alarm {
     fn ring_with(&self, others: &[Arc<dyn Bell>]) {
-        Python::attach(|_| {
+        enter(|_| {
             self.ring();
             others.iter().for_each(|bell| bell.ring());
         });
@@ -107,14 +115,14 @@ impl Bell for Alarm {
     fn ring(&self) {
         // An event loop that is closed has nobody left to wake.
         if let Ok(alarm) = &self.0 {
-            Python::attach(|py| drop(alarm.bind(py).call_method0("ring")));
+            enter(|py| drop(alarm.bind(py).call_method0("ring")));
         }
     }
 
     fn ring_after(&self, after: Duration) {
         let seconds = after.as_secs_f64();
         if let Ok(alarm) = &self.0 {
-            Python::attach(|py| drop(alarm.bind(py).call_method1("ring_after", (seconds,))));
+            enter(|py| drop(alarm.bind(py).call_method1("ring_after", (seconds,))));
         }
     }
 }

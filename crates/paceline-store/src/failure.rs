@@ -116,10 +116,11 @@ impl FailSafe {
     /// # Errors
     /// What it says; in every mode but [`OnFailure::Closed`] that is only a warning.
     pub fn probe(&self) -> Result<(), StoreError> {
-        match self.visit(|store| store.ping()) {
-            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
-            _ => Ok(()),
+        if self.on_failure == OnFailure::Closed {
+            return self.store.ping();
         }
+        drop(self.visit(|store| store.ping()));
+        Ok(())
     }
 
     /// Runs `step` on the store, unless it is known to be away.
@@ -209,9 +210,12 @@ impl FailSafe {
         self.unmetered.fetch_add(1, Ordering::Relaxed);
         let mut missed = self.missed.lock();
         missed.calls += 1;
-        if missed.spent.len() < MOST || missed.spent.contains_key(&Key::new(scope.key())) {
-            missed.spent.entry(Key::new(scope.key())).or_default().add(cost);
+        let known = self.store.view(scope).map(|(key, ..)| key);
+        let key = known.unwrap_or_else(|| Key::new(scope.host()));
+        if missed.spent.len() < MOST || missed.spent.contains_key(&key) {
+            missed.spent.entry(key).or_default().add(cost);
         }
+        drop(missed);
         // No receipt of the store's: it is older than all of those.
         let receipt = Receipt::new(cost.clone(), Tick::ZERO);
         Ok(Admission::Granted(Grant { place: Place::Key(Key::new(scope.host())), receipt }))

@@ -23,6 +23,7 @@ use queue::Queue;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The layout of the file. Later releases read this one.
@@ -38,6 +39,8 @@ pub struct Sqlite {
     path: PathBuf,
     templates: Templates,
     clock: Clock,
+    /// The microsecond of the wall clock at which this process's ticks begin.
+    epoch: OnceLock<u64>,
     here: PerProcess<Here>,
 }
 
@@ -54,7 +57,8 @@ struct Here {
 #[derive(Debug)]
 struct File {
     connection: Connection,
-    queue: Queue,
+    queue: Arc<Queue>,
+    identity: (u64, u64),
     until_sweep: u32,
 }
 
@@ -93,11 +97,12 @@ impl Sqlite {
             path,
             templates: Templates::new(policy),
             clock: clock.into(),
+            epoch: OnceLock::new(),
             here: PerProcess::default(),
         }
     }
 
-    fn here(&self) -> Result<std::sync::Arc<Here>, StoreError> {
+    fn here(&self) -> Result<Arc<Here>, StoreError> {
         self.here.get(|| Here::open(&self.path))
     }
 
@@ -108,6 +113,10 @@ impl Sqlite {
     ) -> Result<R, StoreError> {
         let here = self.here()?;
         let mut file = here.file.lock();
+        // Somebody deleted it: what is written to the old one would be seen by nobody.
+        if queue::identity(&self.path).ok() != Some(file.identity) {
+            *file = File::reopen(&self.path)?;
+        }
         let closed = std::mem::take(&mut *here.closed.lock());
         let file = &mut *file;
         let turn = file.queue.turn().map_err(StoreError::new)?;
@@ -135,11 +144,12 @@ impl Sqlite {
     ) -> Result<R, Error> {
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         // The clock is read inside, so that no two visits see it in the wrong order.
+        let at = self.clock.wall_micros();
         let mut visit = Visit {
             connection,
             templates: &self.templates,
-            now: self.now(),
-            at: self.clock.wall_micros(),
+            now: self.tick(at),
+            at,
             loaded: BTreeMap::new(),
         };
         for (key, receipt) in closed {
@@ -160,9 +170,16 @@ impl Sqlite {
         Ok(result)
     }
 
-    /// Now in this process's ticks. They begin late enough for instants that were stored before it began.
+    /// A microsecond of the wall clock in this process's ticks, exactly, or a request would leave before
+    /// the instant at which it left. They begin early enough for instants that were stored before.
+    fn tick(&self, micros: u64) -> Tick {
+        const BEFORE: u64 = 52 * 86_400 * 1_000_000;
+        let epoch = *self.epoch.get_or_init(|| micros.saturating_sub(BEFORE));
+        Tick::from_nanos(micros.saturating_sub(epoch).saturating_mul(1_000))
+    }
+
     fn now(&self) -> Tick {
-        Tick::from_nanos(self.clock.now().as_nanos().saturating_add(1 << 52))
+        self.tick(self.clock.wall_micros())
     }
 }
 
@@ -268,11 +285,8 @@ impl Visit<'_> {
 
 impl Here {
     fn open(path: &Path) -> Result<Self, StoreError> {
-        let shown = path.display();
-        let file = File::open(path)
-            .map_err(|error| StoreError::new(format!("cannot open {shown}: {error}")))?;
         Ok(Self {
-            file: Mutex::new(file),
+            file: Mutex::new(File::reopen(path)?),
             combiner: Combiner::default(),
             views: Views::default(),
             closed: Mutex::default(),
@@ -281,26 +295,25 @@ impl Here {
 }
 
 impl File {
+    fn reopen(path: &Path) -> Result<Self, StoreError> {
+        let shown = path.display();
+        Self::open(path).map_err(|error| StoreError::new(format!("cannot open {shown}: {error}")))
+    }
+
     fn open(path: &Path) -> Result<Self, Error> {
-        let queue = Queue::open(path)?;
         // The journals of SQLite take over the mode of the file.
         queue::private(path)?;
-        let turn = queue.turn()?;
         let mut connection = Connection::open(path)?;
         connection.busy_handler(Some(queue::patience))?;
+        // Before anything is done to it.
+        is_ours(&connection)?;
+        let queue = Queue::of(path)?;
+        let turn = queue.turn()?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         // A crash of the machine may lose the last charges, never the file.
         connection.pragma_update(None, "synchronous", "normal")?;
-        let application: i64 =
-            connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
-        let schema: i64 = connection.pragma_query_value(None, "user_version", |r| r.get(0))?;
-        let tables: i64 =
-            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-        match (application, schema) {
-            (APPLICATION, SCHEMA) => {}
-            (APPLICATION, newer) => return Err(Error::Newer(newer)),
-            _ if tables > 0 => return Err(Error::Foreign),
-            _ => connection.execute_batch(&format!(
+        if !is_ours(&connection)? {
+            connection.execute_batch(&format!(
                 "BEGIN IMMEDIATE;
                  CREATE TABLE scopes (
                      key TEXT PRIMARY KEY, expires INTEGER NOT NULL, state BLOB NOT NULL
@@ -308,10 +321,24 @@ impl File {
                  PRAGMA application_id = {APPLICATION};
                  PRAGMA user_version = {SCHEMA};
                  COMMIT"
-            ))?,
+            ))?;
         }
         drop(turn);
-        Ok(Self { connection, queue, until_sweep: SWEEP })
+        Ok(Self { connection, queue, identity: queue::identity(path)?, until_sweep: SWEEP })
+    }
+}
+
+/// Whether a file is one of ours; it is not yet when it is empty.
+fn is_ours(connection: &Connection) -> Result<bool, Error> {
+    let read = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
+    let (application, schema): (i64, i64) = (read("application_id")?, read("user_version")?);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    match (application, schema) {
+        (APPLICATION, SCHEMA) => Ok(true),
+        (APPLICATION, newer) => Err(Error::Newer(newer)),
+        _ if tables > 0 => Err(Error::Foreign),
+        _ => Ok(false),
     }
 }
 

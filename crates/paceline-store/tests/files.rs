@@ -39,6 +39,13 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
     assert!(error.contains("another program") && error.contains("theirs.db"), "{error}");
     let count: i64 = theirs.query_row("SELECT count(*) FROM theirs", [], |row| row.get(0)).unwrap();
     assert_eq!(count, 1);
+    let mode: String = theirs.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+    assert_eq!(mode, "delete");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "something was left beside it"
+    );
 }
 
 #[test]
@@ -107,4 +114,19 @@ fn somebody_who_writes_without_standing_in_the_queue_is_waited_for() {
         other.execute_batch("COMMIT").unwrap();
         assert!(charge.join().unwrap());
     });
+}
+
+#[test]
+fn a_file_that_was_deleted_is_made_anew_with_the_limits_of_those_who_use_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    let store = Sqlite::open(&path, Policy::default()).unwrap();
+    store.set_limit(&scope(), Limit::parse("1/1h").unwrap()).unwrap();
+    assert!(store.charge(&scope(), &Cost::ONE).unwrap().is_granted());
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    assert!(store.charge(&scope(), &Cost::ONE).unwrap().is_granted());
+    let other = Sqlite::open(&path, Policy::default()).unwrap();
+    assert!(!other.charge(&scope(), &Cost::ONE).unwrap().is_granted());
 }

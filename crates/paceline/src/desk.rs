@@ -10,7 +10,7 @@ use crate::limiter::{Inner, Limiter, refused};
 use crate::line::{Step, Waiter};
 use crate::{Clock, Error, Permit};
 use paceline_core::{Cost, Reading, Scope, Tick};
-use paceline_store::{Admission, Ask, Grant, StoreError};
+use paceline_store::{Admission, Ask, Grant, Key, Store, StoreError};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// How long what a store keeps back may lie there while nobody comes.
 const TIDY: Duration = Duration::from_millis(50);
+/// How long somebody who is about to leave waits for what was left here to be done.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// More than one visit should carry.
 const AT_ONCE: usize = 256;
 
@@ -48,6 +50,22 @@ pub(crate) enum Job {
     Settle(Grant, Cost),
     Close(Grant),
     GiveBack(Grant),
+    /// Somebody wants to know when everything before it was done.
+    Drain(Arc<Drained>),
+}
+
+/// Whether everything was done.
+#[derive(Debug, Default)]
+pub(crate) struct Drained {
+    done: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Drained {
+    fn tell(&self) {
+        *self.done.lock() = true;
+        self.told.notify_all();
+    }
 }
 
 /// A caller that waits for its permit, here or in a line.
@@ -154,6 +172,17 @@ impl Desk {
         }
     }
 
+    /// Waits until everything that was left here so far was done, but not for ever.
+    pub(crate) fn drain(&self) {
+        if !self.staffed.load(Ordering::Acquire) {
+            return;
+        }
+        let drained = Arc::new(Drained::default());
+        self.put(Job::Drain(Arc::clone(&drained)));
+        let mut done = drained.done.lock();
+        while !*done && !drained.told.wait_for(&mut done, PATIENCE).timed_out() {}
+    }
+
     fn put(&self, job: Job) {
         self.inbox.lock().jobs.push(job);
         self.called.notify_one();
@@ -182,6 +211,8 @@ impl Bell for DeskBell {
 struct Clerk {
     desk: Arc<Desk>,
     inner: Weak<Inner>,
+    /// Outlives the limiter, for what was left here when that was dropped.
+    store: Arc<dyn Store>,
     clock: Clock,
     /// Those who stand in a line.
     lined_up: HashMap<u64, (Arc<Place>, Waiter)>,
@@ -192,20 +223,20 @@ struct Clerk {
 
 impl Clerk {
     fn new(desk: Arc<Desk>, inner: &Arc<Inner>) -> Self {
-        let (clock, inner) = (inner.clock.clone(), Arc::downgrade(inner));
+        let (store, clock) = (Arc::clone(&inner.store), inner.clock.clone());
         let (lined_up, alarms) = (HashMap::new(), BTreeSet::new());
-        Self { desk, inner, clock, lined_up, alarms, untidy: false }
+        Self { desk, inner: Arc::downgrade(inner), store, clock, lined_up, alarms, untidy: false }
     }
 
     fn work(mut self) {
         while let Some(jobs) = self.next() {
-            let Some(inner) = self.inner.upgrade() else { return };
-            let limiter = Limiter { inner };
-            self.tend(&limiter, jobs);
+            match self.inner.upgrade() {
+                Some(inner) => self.tend(&Limiter { inner }, jobs),
+                // Nobody waits any more, and what they did is told all the same.
+                None => jobs.into_iter().for_each(|job| drop(self.tell(job))),
+            }
         }
-        if let Some(inner) = self.inner.upgrade() {
-            drop(inner.store.flush());
-        }
+        drop(self.store.flush());
     }
 
     /// Sleeps until there is something to do. `None` when nobody will come any more.
@@ -224,7 +255,7 @@ impl Clerk {
                 } else if self.desk.called.wait_for(&mut inbox, TIDY).timed_out() {
                     self.untidy = false;
                     drop(inbox);
-                    drop(self.inner.upgrade()?.store.flush());
+                    drop(self.store.flush());
                     inbox = self.desk.inbox.lock();
                 }
                 continue;
@@ -242,14 +273,19 @@ impl Clerk {
 
     fn tend(&mut self, limiter: &Limiter, jobs: Vec<Job>) {
         let mut entering = Vec::new();
-        let mut looking = Vec::new();
+        let (mut looking, mut draining) = (Vec::new(), Vec::new());
         self.untidy = true;
         for job in jobs {
             match job {
                 Job::Enter(place) => entering.push(place),
                 Job::Leave(place) => drop(self.lined_up.remove(&place.number)),
                 Job::Look(number) => looking.push(number),
-                end => finish(&limiter.inner, end),
+                Job::Drain(drained) => draining.push(drained),
+                end => {
+                    if let Ok(Some(key)) = self.tell(end) {
+                        limiter.inner.nudge(&key);
+                    }
+                }
             }
         }
         let now = limiter.inner.clock.now();
@@ -263,6 +299,36 @@ impl Clerk {
         while !entering.is_empty() {
             entering = self.admit(limiter, entering);
         }
+        draining.iter().for_each(|drained| drained.tell());
+    }
+
+    /// Tells the store what became of a request. Gives the scope in which waits may have changed.
+    fn tell(&self, job: Job) -> Result<Option<Key>, StoreError> {
+        // Whoever watches over the store says so if it is away; the request itself is over.
+        let (grant, changed) = match job {
+            Job::Observe(grant, reading) => {
+                let changed = self.store.observe(&grant, &reading)?;
+                (grant, changed)
+            }
+            Job::Settle(grant, spent) => {
+                self.store.settle(&grant, &spent)?;
+                (grant, true)
+            }
+            Job::Close(grant) => {
+                let changed = self.store.close(&grant)?;
+                (grant, changed)
+            }
+            Job::GiveBack(grant) => {
+                self.store.give_back(&grant)?;
+                (grant, true)
+            }
+            Job::Drain(drained) => {
+                drained.tell();
+                return Ok(None);
+            }
+            Job::Enter(_) | Job::Leave(_) | Job::Look(_) => return Ok(None),
+        };
+        Ok(changed.then(|| grant.key().clone()))
     }
 
     /// Admits those who can go at once and sends the others to their lines. Gives back those about
@@ -343,17 +409,4 @@ impl Clerk {
             Step::Park => {}
         }
     }
-}
-
-/// Tells the store what became of a request.
-fn finish(inner: &Inner, job: Job) {
-    let told: Result<(), StoreError> = match job {
-        Job::Observe(grant, reading) => inner.observe(&grant, &reading),
-        Job::Settle(grant, spent) => inner.settle(&grant, &spent),
-        Job::Close(grant) => inner.close(&grant),
-        Job::GiveBack(grant) => inner.give_back(&grant),
-        Job::Enter(_) | Job::Leave(_) | Job::Look(_) => Ok(()),
-    };
-    // Whoever watches over the store has said so; the request itself is over.
-    drop(told);
 }

@@ -420,11 +420,15 @@ impl Limiter {
         self.inner.store.health()
     }
 
-    /// Hands in what the store keeps back to save visits; done by itself soon, and at the end.
+    /// Waits until the store was told everything that became of calls, for two seconds at most. That
+    /// happens by itself soon, but not after a program has ended.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn flush(&self) -> Result<(), Error> {
+        if let Some(desk) = self.inner.desk.mine() {
+            desk.drain();
+        }
         Ok(self.inner.store.flush()?)
     }
 

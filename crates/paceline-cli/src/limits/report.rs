@@ -42,7 +42,7 @@ impl Report {
             }
             dimensions.push((name, Level::new(level)));
         }
-        let hold = (!status.hold.is_zero()).then(|| status.hold.as_secs_f64());
+        let hold = (!status.hold.is_zero()).then_some(status.hold.as_secs_f64());
         let first = dimensions.iter().find(|(name, _)| name == "requests").or(dimensions.first());
         let first = first.map(|(_, level)| level.clone()).unwrap_or_else(|| Level::unknown(hold));
         Self { endpoint: scope.to_owned(), first, hold, dimensions }

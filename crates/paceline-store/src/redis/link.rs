@@ -2,6 +2,7 @@
 
 use super::batch::Arguments;
 use super::script::{ENGINE, HASH};
+use crate::StoreError;
 use redis::cluster::{ClusterClient, ClusterConnection};
 use redis::{
     Client, Cmd, Connection, ConnectionAddr, ConnectionInfo, ConnectionLike, ErrorKind,
@@ -82,12 +83,28 @@ impl Link {
         Self { server, timeout, connected: None }
     }
 
-    pub(super) fn ping(&mut self) -> RedisResult<()> {
-        self.ask(cmd("PING")).map(drop)
+    pub(super) fn ping(&mut self) -> Result<(), StoreError> {
+        self.ask(cmd("PING")).map(drop).map_err(|error| self.unavailable(&error))
+    }
+
+    /// What is told of an error: which server it was, and what to make of it.
+    fn unavailable(&self, error: &RedisError) -> StoreError {
+        let shown = &self.server.0.shown;
+        StoreError::new(if error.is_timeout() {
+            format!("{shown} did not answer within {:?}", self.timeout)
+        } else if error.kind() == ErrorKind::Parse {
+            format!("what answers at {shown} does not speak the protocol of Redis")
+        } else {
+            format!("{shown}: {error}")
+        })
     }
 
     /// Runs the script once for each batch, in one round trip where the server takes them so.
-    pub(super) fn run(&mut self, batches: &[Arguments]) -> RedisResult<Vec<Value>> {
+    pub(super) fn run(&mut self, batches: &[Arguments]) -> Result<Vec<Value>, StoreError> {
+        self.evaluate(batches).map_err(|error| self.unavailable(&error))
+    }
+
+    fn evaluate(&mut self, batches: &[Arguments]) -> RedisResult<Vec<Value>> {
         let evalsha = |batch| call("EVALSHA", &HASH, batch);
         let mut answers = self.send(&batches.iter().map(evalsha).collect::<Vec<_>>())?;
         // A server that was restarted or flushed does not know the script: those batches did nothing.
@@ -104,7 +121,11 @@ impl Link {
     }
 
     /// The names of all keys that begin with `prefix`.
-    pub(super) fn names(&mut self, prefix: &str) -> RedisResult<Vec<String>> {
+    pub(super) fn names(&mut self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        self.scan(prefix).map_err(|error| self.unavailable(&error))
+    }
+
+    fn scan(&mut self, prefix: &str) -> RedisResult<Vec<String>> {
         let pattern = format!("{prefix}*");
         if self.server.0.kind == Kind::Cluster {
             let mut keys = cmd("KEYS");
@@ -124,14 +145,15 @@ impl Link {
         }
     }
 
-    pub(super) fn delete(&mut self, names: &[String]) -> RedisResult<()> {
+    pub(super) fn delete(&mut self, names: &[String]) -> Result<(), StoreError> {
         let delete = |name: &String| {
             let mut unlink = cmd("UNLINK");
             unlink.arg(name);
             unlink
         };
-        let answers = self.send(&names.iter().map(delete).collect::<Vec<_>>())?;
-        answers.into_iter().try_for_each(|answer| answer.map(drop))
+        let sent = self.send(&names.iter().map(delete).collect::<Vec<_>>());
+        let done = sent.and_then(|all| all.into_iter().try_for_each(|answer| answer.map(drop)));
+        done.map_err(|error| self.unavailable(&error))
     }
 
     fn ask(&mut self, command: Cmd) -> RedisResult<Value> {
@@ -211,9 +233,9 @@ fn connect(place: &Place, timeout: Duration) -> RedisResult<Connected> {
     if place.kind == Kind::Cluster {
         choose_cryptography();
         let mut builder = ClusterClient::builder(place.nodes.clone())
-            .connection_timeout(timeout)
-            .response_timeout(timeout)
-            .retries(3);
+            .connection_timeout(timeout / 2)
+            .response_timeout(timeout / 2)
+            .retries(2);
         if let Some(authority) = &place.authority {
             builder = builder.certs(certificates(authority));
         }

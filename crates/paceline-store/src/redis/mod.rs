@@ -135,7 +135,7 @@ impl Redis {
             Ok(values) => values,
             Err(error) => {
                 here.ended.lock().extend(ended);
-                return Err(StoreError::new(error));
+                return Err(error);
             }
         };
         let mut replies = Vec::with_capacity(asked.len());
@@ -440,7 +440,7 @@ impl Store for Redis {
         here.views.forget(None);
         let gone: Vec<_> = self.keys()?.into_iter().filter(|key| goes(key.as_str())).collect();
         let names: Vec<_> = gone.iter().map(|key| batch::name(key.as_str())).collect();
-        here.link.lock().delete(&names).map_err(StoreError::new)?;
+        here.link.lock().delete(&names)?;
         Ok(gone.len())
     }
 
@@ -461,7 +461,7 @@ impl Store for Redis {
     }
 
     fn keys(&self) -> Result<Vec<Key>, StoreError> {
-        let names = self.here()?.link.lock().names(PREFIX).map_err(StoreError::new)?;
+        let names = self.here()?.link.lock().names(PREFIX)?;
         let mut keys: Vec<_> =
             names.iter().filter_map(|name| Some(Key::new(&batch::key(name)?))).collect();
         keys.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
@@ -483,7 +483,7 @@ impl Store for Redis {
     }
 
     fn ping(&self) -> Result<(), StoreError> {
-        self.here()?.link.lock().ping().map_err(StoreError::new)
+        self.here()?.link.lock().ping()
     }
 
     fn flush(&self) -> Result<(), StoreError> {

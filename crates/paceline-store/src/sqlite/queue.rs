@@ -2,48 +2,99 @@
 //!
 //! Two locks of the kernel make a turnstile. Who writes holds the second; who is next holds the first
 //! and sleeps until the second is free. Whoever has just written and wants to write again finds the
-//! turnstile taken, and so can't go ahead of those who wait. The kernel releases the locks of a process
-//! that dies.
+//! turnstile taken, and so can't go ahead of those who wait.
+//!
+//! The locks belong to the process: the kernel releases them when it dies, whatever it has forked.
+//! They say nothing among its threads, so all stores of a process on one file share one queue.
 
+use crate::process::PerProcess;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
+
+/// The queues of this process.
+static QUEUES: LazyLock<PerProcess<Mutex<HashMap<PathBuf, Weak<Queue>>>>> =
+    LazyLock::new(PerProcess::default);
 
 /// The two locks, in files beside the database.
 #[derive(Debug)]
 pub(super) struct Queue {
+    threads: Mutex<()>,
     next: File,
     writer: File,
 }
 
 /// A turn to write. Others go when it is dropped.
-pub(super) struct Turn<'a>(&'a File);
+pub(super) struct Turn<'a> {
+    writer: &'a File,
+    _threads: MutexGuard<'a, ()>,
+}
 
 impl Queue {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    /// The queue of a file.
+    pub(super) fn of(path: &Path) -> io::Result<Arc<Self>> {
+        let queues = match QUEUES.get(|| Ok::<_, Infallible>(Mutex::default())) {
+            Ok(queues) => queues,
+            Err(never) => match never {},
+        };
+        let mut queues = queues.lock();
+        if let Some(known) = queues.get(path).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
         let beside = |suffix: &str| {
             let mut name = path.as_os_str().to_owned();
             name.push(suffix);
             private(name.as_ref())
         };
-        Ok(Self { next: beside("-next")?, writer: beside("-writer")? })
+        let (next, writer) = (beside("-next")?, beside("-writer")?);
+        let queue = Arc::new(Self { threads: Mutex::default(), next, writer });
+        queues.retain(|_, queue| queue.strong_count() > 0);
+        queues.insert(path.to_owned(), Arc::downgrade(&queue));
+        Ok(queue)
     }
 
     /// Waits for its turn.
     pub(super) fn turn(&self) -> io::Result<Turn<'_>> {
-        self.next.lock()?;
-        let turn = self.writer.lock().map(|()| Turn(&self.writer));
-        self.next.unlock()?;
+        let threads = self.threads.lock();
+        lock(&self.next)?;
+        let turn = lock(&self.writer).map(|()| Turn { writer: &self.writer, _threads: threads });
+        unlock(&self.next)?;
         turn
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // The file is closed at the latest when the process ends, and the lock goes with it.
-        drop(self.0.unlock());
+        // The lock goes with the process at the latest.
+        drop(unlock(self.writer));
     }
+}
+
+#[cfg(unix)]
+fn lock(file: &File) -> io::Result<()> {
+    use rustix::fs::{FlockOperation, fcntl_lock};
+    Ok(rustix::io::retry_on_intr(|| fcntl_lock(file, FlockOperation::LockExclusive))?)
+}
+
+#[cfg(unix)]
+fn unlock(file: &File) -> io::Result<()> {
+    use rustix::fs::{FlockOperation, fcntl_lock};
+    Ok(fcntl_lock(file, FlockOperation::Unlock)?)
+}
+
+#[cfg(not(unix))]
+fn lock(file: &File) -> io::Result<()> {
+    file.lock()
+}
+
+#[cfg(not(unix))]
+fn unlock(file: &File) -> io::Result<()> {
+    file.unlock()
 }
 
 /// A file that only its owner can read, made if need be.
@@ -53,6 +104,20 @@ pub(super) fn private(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
+}
+
+/// Which file a name stands for, so that one that was deleted is noticed.
+#[cfg(unix)]
+pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let told = std::fs::metadata(path)?;
+    Ok((told.dev(), told.ino()))
+}
+
+/// Where a file in use cannot be deleted, a name always stands for the same one.
+#[cfg(not(unix))]
+pub(super) fn identity(_path: &Path) -> io::Result<(u64, u64)> {
+    Ok((0, 0))
 }
 
 /// What to do when the file is busy all the same, because somebody uses it without standing in the
