@@ -14,8 +14,9 @@ from multiprocessing import get_context
 
 WORKERS = 4
 TASKS = 200
-#: How much of what the limit allows is used at least, also on a busy machine.
-ENOUGH = 0.8
+#: Nearly all that the limit allows is used, and at least this much where the machine itself stands
+#: still for seconds: what comes in while the bucket is full is lost.
+ENOUGH = 0.5
 #: A file counts by the wall clock, which may be adjusted a little meanwhile.
 CLOCK_ERROR = 0.001
 

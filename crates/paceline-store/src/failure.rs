@@ -243,16 +243,17 @@ impl FailSafe {
         }
     }
 
-    /// Does what has no outcome that anybody waits for: in any mode but the closed one it is given up
-    /// while the store is away.
-    fn attempt<R: Default>(
-        &self,
-        step: impl FnOnce(&dyn Store) -> Result<R, StoreError>,
-    ) -> Result<R, StoreError> {
-        match self.visit(step) {
-            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
-            result => Ok(result.unwrap_or_default()),
+    /// Does what has no outcome that a caller waits for. It is given up while the store is away, in every
+    /// mode: the request itself was made. Nor does it tell that the store is back, for stores keep some of
+    /// it to themselves.
+    fn attempt<R: Default>(&self, step: impl FnOnce(&dyn Store) -> Result<R, StoreError>) -> R {
+        if self.away.load(Ordering::Acquire) {
+            return R::default();
         }
+        step(&*self.store).unwrap_or_else(|error| {
+            self.failed(error);
+            R::default()
+        })
     }
 }
 
@@ -311,19 +312,19 @@ impl Store for FailSafe {
     }
 
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
-        self.attempt(|store| store.settle(grant, actual))
+        Ok(self.attempt(|store| store.settle(grant, actual)))
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
-        self.attempt(|store| store.close(grant))
+        Ok(self.attempt(|store| store.close(grant)))
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
-        self.attempt(|store| store.give_back(grant))
+        Ok(self.attempt(|store| store.give_back(grant)))
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        self.attempt(|store| store.observe(grant, reading))
+        Ok(self.attempt(|store| store.observe(grant, reading)))
     }
 
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
@@ -338,7 +339,7 @@ impl Store for FailSafe {
     }
 
     fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
-        self.attempt(|store| store.spend(scope, cost))
+        Ok(self.attempt(|store| store.spend(scope, cost)))
     }
 
     fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
@@ -378,7 +379,7 @@ impl Store for FailSafe {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        self.attempt(|store| store.flush())
+        Ok(self.attempt(|store| store.flush()))
     }
 
     fn health(&self) -> Health {

@@ -193,9 +193,10 @@ impl Visit<'_> {
             let at = i64::try_from(self.at).unwrap_or(i64::MAX);
             let stored: Option<Vec<u8>> =
                 read.query_row(params![key, at], |row| row.get(0)).optional()?;
-            let loaded = match stored {
-                Some(bytes) => {
-                    let record: Record = rmp_serde::from_slice(&bytes)?;
+            // What is no state of ours is begun anew.
+            let record = stored.and_then(|bytes| rmp_serde::from_slice::<Record>(&bytes).ok());
+            let loaded = match record {
+                Some(record) => {
                     let elapsed = Duration::from_micros(self.at.saturating_sub(record.at));
                     let state = record.state(self.now, elapsed)?;
                     // A clock that was set back goes on from here.
@@ -356,8 +357,6 @@ enum Error {
     Sqlite(#[from] rusqlite::Error),
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    #[error("a stored state cannot be read: {0}")]
-    Decode(#[from] rmp_serde::decode::Error),
     #[error("a state cannot be stored: {0}")]
     Encode(#[from] rmp_serde::encode::Error),
     #[error("a stored state cannot be read: {0}")]

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(super) struct Batch {
     host: String,
     keys: Vec<String>,
+    /// What rides along, done first: others go when it is over.
+    ended: Vec<Operation>,
     operations: Vec<Operation>,
 }
 
@@ -95,7 +97,8 @@ pub(super) fn key(name: &str) -> Option<String> {
 
 impl Batch {
     pub(super) fn new(host: &str) -> Self {
-        Self { host: host.to_owned(), keys: Vec::new(), operations: Vec::new() }
+        let (keys, ended, operations) = (Vec::new(), Vec::new(), Vec::new());
+        Self { host: host.to_owned(), keys, ended, operations }
     }
 
     pub(super) fn host(&self) -> &str {
@@ -151,14 +154,11 @@ impl Batch {
         self.operations.push(Operation::Charge("spend", candidates, amounts(cost)));
     }
 
-    pub(super) fn close(&mut self, key: &str, receipt: &Receipt, at: u64) {
+    /// A request is over, or was never sent.
+    pub(super) fn end(&mut self, key: &str, receipt: &Receipt, at: u64, sent: bool) {
         let number = self.number(key);
-        self.operations.push(Operation::End("close", number, amounts(&receipt.cost), at));
-    }
-
-    pub(super) fn give_back(&mut self, key: &str, receipt: &Receipt, at: u64) {
-        let number = self.number(key);
-        self.operations.push(Operation::End("give_back", number, amounts(&receipt.cost), at));
+        let operation = if sent { "close" } else { "give_back" };
+        self.ended.push(Operation::End(operation, number, amounts(&receipt.cost), at));
     }
 
     pub(super) fn settle(&mut self, key: &str, receipt: &Receipt, at: u64, actual: &Cost) {
@@ -203,9 +203,10 @@ impl Batch {
                 fresh.push((i + 1, false, lanes(&templates.policy.fresh())));
             }
         }
+        let operations: Vec<_> = self.ended.iter().chain(&self.operations).collect();
         let max_hold = paceline_core::time::nanos(templates.policy.max_hold);
         let learn_first = templates.policy.learn_first;
-        let packed = rmp_serde::to_vec(&(instant, max_hold, learn_first, fresh, &self.operations))?;
+        let packed = rmp_serde::to_vec(&(instant, max_hold, learn_first, fresh, operations))?;
         Ok(Arguments { keys: self.keys.iter().map(|key| name(key)).collect(), packed })
     }
 
@@ -221,7 +222,11 @@ impl Batch {
         };
         let at = u64::try_from(*at).map_err(|_| Garbled::Shape)?;
         let now = tick(at);
-        let answers = rmp_serde::from_slice(answers)?;
+        let mut answers: Vec<Answer> = rmp_serde::from_slice(answers)?;
+        if answers.len() != self.ended.len() + self.operations.len() {
+            return Err(Garbled::Shape);
+        }
+        answers.drain(..self.ended.len());
         let mut reply = Reply { at, now, answers, keys: self.keys.clone(), states: Vec::new() };
         for pair in states.chunks(2) {
             let [Value::Int(number), Value::BulkString(bytes)] = pair else {

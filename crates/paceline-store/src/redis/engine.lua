@@ -329,12 +329,19 @@ local function load_all()
   for i = 1, #KEYS do
     states[i] = false
     if stored[i] then
-      local state = cmsgpack.unpack(stored[i])
-      if state[VER] > VERSION then return redis.error_reply('PACELINE written by a later release') end
-      -- A clock that was set back goes on from here.
-      if now < state[AT] then touched[i] = true end
-      age(state)
-      states[i] = state
+      local readable, state = pcall(cmsgpack.unpack, stored[i])
+      readable = readable and type(state) == 'table' and type(state[VER]) == 'number'
+      if readable and state[VER] > VERSION then
+        return redis.error_reply('PACELINE a state was written by a later release of paceline')
+      end
+      -- What is no state of ours is begun anew.
+      if readable and pcall(age, state) then
+        states[i] = state
+        -- A clock that was set back goes on from here.
+        if now < state[AT] then touched[i] = true end
+      else
+        stored[i] = false
+      end
     end
   end
   for _, template in ipairs(batch[4]) do

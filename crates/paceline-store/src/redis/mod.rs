@@ -111,15 +111,12 @@ impl Redis {
     /// one of the hosts rides along.
     fn run(&self, mut batches: Vec<Batch>) -> Result<Vec<Reply>, StoreError> {
         let here = self.here()?;
-        let ended = here.ended();
-        let asked: Vec<usize> = batches.iter().map(Batch::len).collect();
+        let ended = std::mem::take(&mut *here.ended.lock());
+        let asked = batches.len();
         for Ended { key, receipt, sent } in &ended {
-            let (key, at) = (key.as_str(), self.micros(receipt.at));
-            let batch = of_host(&mut batches, Scope::from_key(key).host());
-            match sent {
-                true => batches[batch].close(key, receipt, at),
-                false => batches[batch].give_back(key, receipt, at),
-            }
+            let at = self.micros(receipt.at);
+            let batch = of_host(&mut batches, Scope::from_key(key.as_str()).host());
+            batches[batch].end(key.as_str(), receipt, at, *sent);
         }
         let instant = match &self.clock {
             Clock::Real { .. } => 0,
@@ -138,20 +135,20 @@ impl Redis {
                 return Err(error);
             }
         };
-        let mut replies = Vec::with_capacity(asked.len());
-        for (i, (batch, value)) in batches.iter().zip(values).enumerate() {
-            let frame = |micros| self.tick(micros);
-            let mut reply = batch.decode(value, frame).map_err(StoreError::new)?;
+        let mut replies = Vec::with_capacity(batches.len());
+        for (batch, value) in batches.iter().zip(values) {
+            let reply = batch.decode(value, |micros| self.tick(micros)).map_err(StoreError::new)?;
             let micros = i64::try_from(reply.at).unwrap_or(i64::MAX);
             *here.ahead.lock() = micros.saturating_sub(self.local_micros());
-            for (key, state) in &reply.states {
-                here.views.see(key, state.clone());
+            for key in &reply.keys {
+                match reply.state(key) {
+                    Some(state) => here.views.see(key, state.clone()),
+                    None => here.views.forget(Some(key)),
+                }
             }
-            if let Some(asked) = asked.get(i) {
-                reply.answers.truncate(*asked);
-                replies.push(reply);
-            }
+            replies.push(reply);
         }
+        replies.truncate(asked);
         Ok(replies)
     }
 
@@ -288,9 +285,7 @@ impl Here {
             ahead: Mutex::default(),
         }
     }
-}
 
-impl Here {
     /// Has the end of a request told at the next visit, together with others of the same grant.
     fn end(&self, key: &Key, receipt: Receipt, sent: bool) {
         let mut ended = self.ended.lock();
@@ -300,11 +295,6 @@ impl Here {
             Some(known) => known.receipt.cost.add(&receipt.cost),
             None => ended.push(Ended { key: key.clone(), receipt, sent }),
         }
-    }
-
-    /// Takes what is to be told.
-    fn ended(&self) -> Vec<Ended> {
-        std::mem::take(&mut *self.ended.lock())
     }
 
     /// The key of the scope that governs, as far as is known.
@@ -400,9 +390,8 @@ impl Store for Redis {
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
-        let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
-        self.run_on(key, |batch| batch.give_back(key, &grant.receipt, at))?;
-        Ok(())
+        self.here()?.end(grant.key(), grant.receipt.clone(), false);
+        self.run(Vec::new()).map(drop)
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
