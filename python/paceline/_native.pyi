@@ -106,7 +106,7 @@ class Limiter:
 
     def status(
         self, endpoint: str
-    ) -> tuple[str, float, list[tuple[str, float, str, int, int, float, str]]] | None:
+    ) -> tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]] | None:
         """Give the governing scope, the seconds of its hold, and each limit with its level."""
 
     def list_endpoints(self) -> list[str]:

@@ -16,6 +16,8 @@ class DimensionStatus:
 
     #: units per window
     limit: int
+    #: units that a full bucket holds: the limit, unless it was declared otherwise
+    burst: int
     #: whole units that would be granted now; 0 in debt
     remaining: int
     #: when it is full again; for a window that the server counts, its reset
@@ -28,8 +30,8 @@ class DimensionStatus:
 
     @property
     def utilization(self) -> float:
-        """The share of the limit in use, 0 to 1."""
-        return min(1.0, max(0.0, 1.0 - self.remaining / self.limit))
+        """The share of the bucket in use, 0 to 1."""
+        return min(1.0, max(0.0, 1.0 - self.remaining / self.burst))
 
     @property
     def is_exceeded(self) -> bool:
@@ -58,9 +60,10 @@ def read(limiter: Limiter, endpoint: str) -> RateLimitStatus | None:
     scope, hold, levels = found
     now = datetime.now(timezone.utc)
     dimensions: dict[str, DimensionStatus] = {}
-    for name, window, text, limit, remaining, reset_in, confidence in levels:
+    for name, window, text, limit, burst, remaining, reset_in, confidence in levels:
         dimensions[f"{name}/{text}" if name in dimensions else name] = DimensionStatus(
             limit=limit,
+            burst=burst,
             remaining=remaining,
             reset_time=now + timedelta(seconds=reset_in),
             reset_in=reset_in,
@@ -69,11 +72,12 @@ def read(limiter: Limiter, endpoint: str) -> RateLimitStatus | None:
         )
     if not dimensions:
         # Only a hold is known.
-        held = DimensionStatus(1, 0, now + timedelta(seconds=hold), hold, timedelta(), "estimated")
+        held = DimensionStatus(1, 1, 0, now + timedelta(seconds=hold), hold, timedelta(), "estimated")
         dimensions["requests"] = held
     first = dimensions.get("requests") or next(iter(dimensions.values()))
     return RateLimitStatus(
         limit=first.limit,
+        burst=first.burst,
         remaining=first.remaining,
         reset_time=first.reset_time,
         reset_in=first.reset_in,

@@ -144,6 +144,11 @@ def test_status_tells_everything(clock: VirtualClock) -> None:
     assert status.confidence == "configured"
     assert not status.is_exceeded
     assert status.hold is None
+    limiter.set_limit(API, limit=10, window="1h", burst=3)
+    hourly = limiter.get_status(API)
+    assert hourly is not None
+    full = hourly.dimensions["requests/1h"]
+    assert (full.burst, full.remaining, full.utilization) == (3, 3, 0.0)
 
 
 BAD: list[tuple[Callable[[RateLimiter], Any], type[Exception], str]] = [

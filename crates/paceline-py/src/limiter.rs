@@ -22,9 +22,9 @@ struct Settled {
     raise_on_limit: bool,
 }
 
-/// A level of one limit: dimension, window in seconds and as text, units, remaining, seconds until
-/// it is full, and where it came from.
-type Level = (String, f64, String, u64, u64, f64, &'static str);
+/// A level of one limit: dimension, window in seconds and as text, units, burst, remaining, seconds
+/// until it is full, and where it came from.
+type Level = (String, f64, String, u64, u64, u64, f64, &'static str);
 
 #[pymethods]
 impl Limiter {
@@ -180,6 +180,7 @@ impl Limiter {
                     level.limit.window.duration().as_secs_f64(),
                     level.limit.window.to_string(),
                     level.limit.units,
+                    level.limit.burst,
                     level.remaining.whole(),
                     level.reset.as_secs_f64(),
                     level.limit.origin.as_str(),

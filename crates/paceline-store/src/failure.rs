@@ -246,14 +246,17 @@ impl FailSafe {
     /// Does what has no outcome that a caller waits for. It is given up while the store is away, in every
     /// mode: the request itself was made. Nor does it tell that the store is back, for stores keep some of
     /// it to themselves.
-    fn attempt<R: Default>(&self, step: impl FnOnce(&dyn Store) -> Result<R, StoreError>) -> R {
+    fn attempt<R: Default>(
+        &self,
+        step: impl FnOnce(&dyn Store) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
         if self.away.load(Ordering::Acquire) {
-            return R::default();
+            return Ok(R::default());
         }
-        step(&*self.store).unwrap_or_else(|error| {
+        Ok(step(&*self.store).unwrap_or_else(|error| {
             self.failed(error);
             R::default()
-        })
+        }))
     }
 }
 
@@ -312,19 +315,19 @@ impl Store for FailSafe {
     }
 
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
-        Ok(self.attempt(|store| store.settle(grant, actual)))
+        self.attempt(|store| store.settle(grant, actual))
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
-        Ok(self.attempt(|store| store.close(grant)))
+        self.attempt(|store| store.close(grant))
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
-        Ok(self.attempt(|store| store.give_back(grant)))
+        self.attempt(|store| store.give_back(grant))
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        Ok(self.attempt(|store| store.observe(grant, reading)))
+        self.attempt(|store| store.observe(grant, reading))
     }
 
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
@@ -339,7 +342,7 @@ impl Store for FailSafe {
     }
 
     fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
-        Ok(self.attempt(|store| store.spend(scope, cost)))
+        self.attempt(|store| store.spend(scope, cost))
     }
 
     fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
@@ -379,7 +382,7 @@ impl Store for FailSafe {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        Ok(self.attempt(|store| store.flush()))
+        self.attempt(|store| store.flush())
     }
 
     fn health(&self) -> Health {

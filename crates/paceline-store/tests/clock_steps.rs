@@ -3,7 +3,6 @@
 //! Each process reads the wall clock anew, so one that was set is two stores on the same file or
 //! server whose clocks differ.
 
-#[allow(dead_code, unreachable_pub)]
 mod servers;
 
 use paceline_core::{Cost, Limit, Policy, Scope, VirtualClock};

@@ -1,7 +1,6 @@
 //! Event loops and stores that take their time: nobody waits for a visit, and nothing is lost.
 
 #[path = "../../paceline-store/tests/servers/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
 mod servers;
 
 use paceline::{Call, Error, Limit, Limiter, OnFailure};

@@ -1,7 +1,6 @@
 //! What befalls a server, and what then becomes of calls: in each mode, and without a waiter that hangs.
 
 #[path = "../../paceline-store/tests/servers/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
 mod servers;
 
 use paceline::{Call, Error, Health, Limit, Limiter, Notice, OnFailure};

@@ -1,9 +1,9 @@
 //! Many processes, one limit: real processes on a real file and a real server.
 //!
 //! A worker is this very test program, started again with `WORKER` in its environment.
+#![allow(clippy::print_stdout)] // How a worker tells what it did.
 
 #[path = "../../paceline-store/tests/servers/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
 mod servers;
 
 use paceline::{Call, Limit, Limiter};

@@ -52,7 +52,7 @@ impl Report {
 impl Level {
     fn new(level: &LimitStatus) -> Self {
         let (limit, remaining) = (&level.limit, level.remaining.whole());
-        let used = 1.0 - remaining as f64 / limit.units as f64;
+        let used = 1.0 - remaining as f64 / limit.burst as f64;
         Self {
             limit: Some(limit.units),
             remaining: Some(remaining),

@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-/// The queues of this process.
-static QUEUES: LazyLock<PerProcess<Mutex<HashMap<PathBuf, Weak<Queue>>>>> =
-    LazyLock::new(PerProcess::default);
+/// The queues of one process, by the files that they are for.
+type Queues = Mutex<HashMap<PathBuf, Weak<Queue>>>;
+
+static QUEUES: LazyLock<PerProcess<Queues>> = LazyLock::new(PerProcess::default);
 
 /// The two locks, in files beside the database.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(super) struct Turn<'a> {
 impl Queue {
     /// The queue of a file.
     pub(super) fn of(path: &Path) -> io::Result<Arc<Self>> {
-        let queues = match QUEUES.get(|| Ok::<_, Infallible>(Mutex::default())) {
+        let queues = match QUEUES.get(|| Ok::<_, Infallible>(Queues::default())) {
             Ok(queues) => queues,
             Err(never) => match never {},
         };
