@@ -17,15 +17,23 @@ __all__ = [
     "RetryPolicy",
     "VirtualClock",
     "Waiter",
+    "after_fork_in_child",
+    "after_fork_in_parent",
+    "before_fork",
     "end_waits",
-    "forked",
     "main",
 ]
 
 def end_waits() -> int:
     """Wake every thread that waits, to end; tell how many there are."""
 
-def forked() -> None:
+def before_fork() -> None:
+    """Close what a child must not inherit, and let nobody open it until the fork is done."""
+
+def after_fork_in_parent() -> None:
+    """Go on in the parent."""
+
+def after_fork_in_child() -> None:
     """Forget, in a child, who waited in the parent."""
 
 def main(argv: list[str]) -> int:

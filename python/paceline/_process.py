@@ -35,7 +35,11 @@ def used(limiter: Limiter, *, shared: bool) -> None:
         _in_use = True
         atexit.register(_end)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_forked)
+            os.register_at_fork(
+                before=_native.before_fork,
+                after_in_parent=_native.after_fork_in_parent,
+                after_in_child=_forked,
+            )
 
 
 def _end() -> None:
@@ -50,7 +54,7 @@ def _end() -> None:
 
 
 def _forked() -> None:
-    _native.forked()
+    _native.after_fork_in_child()
     if _in_memory:
         logger.warning(
             "process %d is a fork: it goes on with a copy of the limits in memory and no longer "

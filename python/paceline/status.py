@@ -72,7 +72,9 @@ def read(limiter: Limiter, endpoint: str) -> RateLimitStatus | None:
         )
     if not dimensions:
         # Only a hold is known.
-        held = DimensionStatus(1, 1, 0, now + timedelta(seconds=hold), hold, timedelta(), "estimated")
+        held = DimensionStatus(
+            1, 1, 0, now + timedelta(seconds=hold), hold, timedelta(), "estimated"
+        )
         dimensions["requests"] = held
     first = dimensions.get("requests") or next(iter(dimensions.values()))
     return RateLimitStatus(

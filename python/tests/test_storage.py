@@ -233,6 +233,68 @@ def test_rule_36_a_fork_after_use_shares_the_count(storage: str) -> None:
     assert (ended.stdout, ended.stderr) == (f"[10, 10, 10, 10]\n{100 - 2 - 44 - 1}\n", "")
 
 
+@forks
+def test_rule_36_a_fork_while_another_thread_visits_the_store(storage: str) -> None:
+    ended = run(
+        """
+        import os, sys, threading
+        from paceline import RateLimiter
+        limiter = RateLimiter(sys.argv[1], fail_closed=True, storage_timeout=5)
+        limiter.set_limit("a.example", 1_000_000, "1d")
+        stop = threading.Event()
+
+        def visit():
+            while not stop.is_set():
+                limiter.acquire("a.example")
+
+        thread = threading.Thread(target=visit)
+        thread.start()
+        ended = set()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                limiter.acquire("a.example")
+                os._exit(0)
+            ended.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        stop.set()
+        thread.join()
+        print(ended)
+        """,
+        storage,
+    )
+    assert (ended.stdout, ended.stderr) == ("{0}\n", "")
+
+
+@forks
+def test_rule_36_children_go_on_counting_when_their_parent_is_done(storage: str) -> None:
+    ended = run(
+        """
+        import gc, os, sys
+        from paceline import RateLimiter
+        limiter = RateLimiter(sys.argv[1])
+        limiter.set_limit("a.example", 100, "1d")
+        limiter.acquire("a.example")
+        go, children = os.pipe(), []
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                granted = sum(limiter.try_acquire("a.example") is not None for _ in range(10))
+                os.read(go[0], 1)
+                granted += sum(limiter.try_acquire("a.example") is not None for _ in range(10))
+                os._exit(granted)
+            children.append(child)
+        del limiter
+        gc.collect()
+        os.write(go[1], b"!!")
+        print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+        other = RateLimiter(sys.argv[1])
+        print(sum(other.try_acquire("a.example") is not None for _ in range(100)))
+        """,
+        storage,
+    )
+    assert (ended.stdout, ended.stderr) == ("[20, 20]\n59\n", "")
+
+
 def test_rule_36_spawned_workers_share_the_count(storage: str, tmp_path: Path) -> None:
     script = tmp_path / "spawning.py"
     script.write_text(

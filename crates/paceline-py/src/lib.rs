@@ -18,18 +18,28 @@ fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
     py.detach(|| paceline_cli::run(argv))
 }
 
+/// Closes what a child must not inherit.
+#[pyfunction]
+fn before_fork() {
+    paceline::before_fork();
+}
+
+/// Goes on in the parent.
+#[pyfunction]
+fn after_fork_in_parent() {
+    paceline::after_fork_in_parent();
+}
+
 /// Forgets, in a child, who waited in the parent.
 #[pyfunction]
-fn forked() {
-    paceline::forked();
+fn after_fork_in_child() {
+    paceline::after_fork_in_child();
 }
 
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
     use super::bell::end_waits;
-    #[pymodule_export]
-    use super::forked;
     #[pymodule_export]
     use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]
@@ -38,4 +48,6 @@ mod _native {
     use super::permit::{Permit, Waiter};
     #[pymodule_export]
     use super::retry::RetryPolicy;
+    #[pymodule_export]
+    use super::{after_fork_in_child, after_fork_in_parent, before_fork};
 }

@@ -24,7 +24,7 @@ pub use clock::Clock;
 pub use failure::{FailSafe, Notice, OnFailure};
 pub use key::Key;
 pub use memory::Memory;
-pub use process::PerProcess;
+pub use process::{PerProcess, after_fork_in_child, after_fork_in_parent, before_fork};
 pub use redis::{Redis, Server};
 pub use sqlite::Sqlite;
 pub use storage::{BadStorage, Storage};

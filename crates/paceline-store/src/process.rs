@@ -1,7 +1,9 @@
 //! What belongs to one process: connections, and whatever was in the middle of something.
 
-use arc_swap::ArcSwapOption;
-use std::sync::Arc;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
 
 /// A value that is made anew in a forked child.
 ///
@@ -26,25 +28,100 @@ impl<T> PerProcess<T> {
     }
 
     /// This process's value; made by `fresh` if it has none yet.
-    ///
-    /// # Errors
-    /// What `fresh` says.
-    pub fn get<E>(&self, fresh: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+    pub fn get(&self, fresh: impl FnOnce() -> T) -> Arc<T> {
         if let Some(mine) = self.mine() {
-            return Ok(mine);
+            return mine;
         }
-        let made = Arc::new((std::process::id(), Arc::new(fresh()?)));
+        let made = Arc::new((std::process::id(), Arc::new(fresh())));
         let seen = self.0.load();
         // Two threads may have made one at the same time: the first one counts.
         let before = self.0.compare_and_swap(&*seen, Some(Arc::clone(&made)));
         if let Some(mine) = self.mine()
             && !Arc::ptr_eq(&mine, &made.1)
         {
-            return Ok(mine);
+            return mine;
         }
         std::mem::forget(before.as_ref().map(Arc::clone));
-        Ok(Arc::clone(&made.1))
+        Arc::clone(&made.1)
     }
+
+    /// This process's value; the default one if it has none yet.
+    pub fn get_or_default(&self) -> Arc<T>
+    where
+        T: Default,
+    {
+        self.get(T::default)
+    }
+}
+
+/// What must not be open while a process forks.
+///
+/// SQLite keeps what it knows of locks in memory that a child inherits. A child of a process that has a
+/// file open believes that it holds the locks of its parent, and then two write at the same time.
+pub(crate) trait Close: Send + Sync {
+    /// Closes it; it is opened again when it is next used.
+    fn close(&self);
+}
+
+static FORKING: AtomicBool = AtomicBool::new(false);
+static VISITS: AtomicUsize = AtomicUsize::new(0);
+/// Not behind a lock: another thread might hold it at the fork.
+static CLOSED_AT_FORKS: LazyLock<ArcSwap<Vec<Weak<dyn Close>>>> = LazyLock::new(ArcSwap::default);
+
+/// A visit during which this process does not fork.
+pub(crate) struct Visit(());
+
+impl Visit {
+    /// Waits until no thread is about to fork.
+    pub(crate) fn begin() -> Self {
+        loop {
+            VISITS.fetch_add(1, Ordering::SeqCst);
+            if !FORKING.load(Ordering::SeqCst) {
+                return Self(());
+            }
+            VISITS.fetch_sub(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        VISITS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Has something closed before each fork.
+pub(crate) fn close_at_forks(open: &Arc<impl Close + 'static>) {
+    let open = Arc::downgrade(open) as Weak<dyn Close>;
+    CLOSED_AT_FORKS.rcu(|known| {
+        let alive = known.iter().filter(|it| it.strong_count() > 0).cloned();
+        alive.chain([open.clone()]).collect::<Vec<_>>()
+    });
+}
+
+/// To be called before a process forks: waits until nobody is in the middle of a visit to a file, and
+/// closes it. Python does so by itself.
+pub fn before_fork() {
+    FORKING.store(true, Ordering::SeqCst);
+    while VISITS.load(Ordering::SeqCst) > 0 {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    for open in CLOSED_AT_FORKS.load().iter().filter_map(Weak::upgrade) {
+        open.close();
+    }
+}
+
+/// To be called in the parent after a fork.
+pub fn after_fork_in_parent() {
+    FORKING.store(false, Ordering::SeqCst);
+}
+
+/// To be called in the child after a fork, before anything else.
+pub fn after_fork_in_child() {
+    // Those who were about to visit are not here.
+    VISITS.store(0, Ordering::SeqCst);
+    FORKING.store(false, Ordering::SeqCst);
 }
 
 #[cfg(test)]
@@ -55,8 +132,7 @@ mod tests {
     fn a_value_is_made_once_in_a_process() {
         let value = PerProcess::default();
         assert!(value.mine().is_none());
-        assert_eq!(value.get(|| Err::<u8, _>("not now")), Err("not now"));
-        assert_eq!(*value.get(|| Ok::<_, ()>(1)).unwrap(), 1);
-        assert_eq!(*value.get(|| Ok::<_, ()>(2)).unwrap(), 1);
+        assert_eq!(*value.get(|| 1), 1);
+        assert_eq!(*value.get(|| 2), 1);
     }
 }

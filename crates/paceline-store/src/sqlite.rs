@@ -11,7 +11,7 @@
 mod queue;
 
 use crate::combine::Combiner;
-use crate::process::PerProcess;
+use crate::process::{self, Close, PerProcess};
 use crate::template::Templates;
 use crate::view::Views;
 use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
@@ -45,9 +45,10 @@ pub struct Sqlite {
 }
 
 /// What one process has of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Here {
-    file: Mutex<File>,
+    /// Closed while the process forks.
+    file: Mutex<Option<File>>,
     combiner: Combiner,
     views: Views,
     /// Requests that are over, to be told at the next visit.
@@ -102,8 +103,13 @@ impl Sqlite {
         }
     }
 
-    fn here(&self) -> Result<Arc<Here>, StoreError> {
-        self.here.get(|| Here::open(&self.path))
+    fn here(&self) -> Arc<Here> {
+        if let Some(here) = self.here.mine() {
+            return here;
+        }
+        let here = self.here.get_or_default();
+        process::close_at_forks(&here);
+        here
     }
 
     /// Runs `step` in one transaction, and stores what it has changed.
@@ -111,14 +117,16 @@ impl Sqlite {
         &self,
         step: impl FnOnce(&mut Visit<'_>) -> Result<R, Error>,
     ) -> Result<R, StoreError> {
-        let here = self.here()?;
+        let _visit = process::Visit::begin();
+        let here = self.here();
         let mut file = here.file.lock();
         // Somebody deleted it: what is written to the old one would be seen by nobody.
-        if queue::identity(&self.path).ok() != Some(file.identity) {
-            *file = File::reopen(&self.path)?;
-        }
+        let there = queue::identity(&self.path).ok();
+        let file = match &mut *file {
+            Some(file) if there == Some(file.identity) => file,
+            stale => stale.insert(File::reopen(&self.path)?),
+        };
         let closed = std::mem::take(&mut *here.closed.lock());
-        let file = &mut *file;
         let turn = file.queue.turn().map_err(StoreError::new)?;
         let visited = self.transact(&file.connection, &here.views, &closed, step);
         if visited.is_err() {
@@ -284,14 +292,9 @@ impl Visit<'_> {
     }
 }
 
-impl Here {
-    fn open(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self {
-            file: Mutex::new(File::reopen(path)?),
-            combiner: Combiner::default(),
-            views: Views::default(),
-            closed: Mutex::default(),
-        })
+impl Close for Here {
+    fn close(&self) {
+        *self.file.lock() = None;
     }
 }
 
@@ -371,7 +374,7 @@ enum Error {
 
 impl Store for Sqlite {
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        self.here()?.combiner.admit(Ask { scope, cost }, |asks| self.admit_all(asks))
+        self.here().combiner.admit(Ask { scope, cost }, |asks| self.admit_all(asks))
     }
 
     fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
@@ -392,7 +395,7 @@ impl Store for Sqlite {
             }
             Ok(answers)
         })?;
-        let here = self.here()?;
+        let here = self.here();
         for answer in &answers {
             if let Some(Admission::Granted(grant)) = answer {
                 here.views.count(grant);
@@ -427,7 +430,7 @@ impl Store for Sqlite {
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         let awaited = here.views.of(grant.key(), ScopeState::is_awaited).unwrap_or(false);
         here.closed.lock().push((grant.key().clone(), grant.receipt.clone()));
         if awaited {
@@ -447,7 +450,7 @@ impl Store for Sqlite {
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         let (policy, now) = (&self.templates.policy, self.now());
         let expected =
             |state: &ScopeState| state.teaches_nothing(&grant.receipt, reading, policy, now);
@@ -488,7 +491,7 @@ impl Store for Sqlite {
     fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
         let goes = |key: &str| scope.is_none_or(|scope| scope.covers(key));
         self.templates.forget(goes);
-        self.here()?.views.forget(None);
+        self.here().views.forget(None);
         let keys = self.keys()?;
         let gone: Vec<_> = keys.iter().filter(|key| goes(key.as_str())).collect();
         self.visit(|visit| {
@@ -521,11 +524,11 @@ impl Store for Sqlite {
     }
 
     fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
-        self.here().ok()?.views.find(scope, self.now())
+        self.here().views.find(scope, self.now())
     }
 
     fn share(&self, key: &Key) -> u32 {
-        self.here().map_or(1_000, |here| here.views.share(key))
+        self.here().views.share(key)
     }
 
     fn is_slow(&self) -> bool {

@@ -36,7 +36,7 @@ pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use limiter::{Builder, Entry, Limiter};
-pub use line::{Step, Waiter, forked};
+pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope, Signal,
@@ -45,6 +45,7 @@ pub use paceline_core::{
 pub use paceline_store::{
     BadStorage, Clock, Health, Memory, Notice, OnFailure, Redis, Sqlite, Storage, Store, StoreError,
 };
+pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;
 
 /// The examples of the README are tests.

@@ -31,7 +31,7 @@ pub(crate) struct Inner {
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     /// Whether asking the store takes time.
     pub(crate) is_slow: bool,
-    desk: PerProcess<Arc<Desk>>,
+    desk: PerProcess<Desk>,
     /// Everybody in every line: while it is zero, nobody has to look for one.
     pub(crate) waiting: AtomicUsize,
 }
@@ -465,11 +465,7 @@ impl Inner {
 
     /// Where callers that must not wait leave what they want.
     pub(crate) fn desk(&self) -> Arc<Desk> {
-        let fresh = || Ok::<_, std::convert::Infallible>(Arc::default());
-        match self.desk.get(fresh) {
-            Ok(desk) => Arc::clone(&desk),
-            Err(never) => match never {},
-        }
+        self.desk.get_or_default()
     }
 
     fn existing_line(&self, key: &Key) -> Option<Arc<Line>> {

@@ -23,9 +23,10 @@ use std::time::Duration;
 /// How often this process is a fork of the one before: those who waited there are not here.
 static FORKS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
-/// Tells that this process is a fork: nobody waits here but those who come from now on. To be called
-/// in the child, before anything else.
-pub fn forked() {
+/// Tells that this process is a fork: nobody waits here but those who come from now on, and every store
+/// is opened anew. To be called in the child, before anything else.
+pub fn after_fork_in_child() {
+    paceline_store::after_fork_in_child();
     FORKS.fetch_add(1, Ordering::AcqRel);
 }
 

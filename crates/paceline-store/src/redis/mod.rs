@@ -103,14 +103,14 @@ impl Redis {
         self
     }
 
-    fn here(&self) -> Result<Arc<Here>, StoreError> {
-        self.here.get(|| Ok(Here::new(&self.server, self.timeout, self.lease)))
+    fn here(&self) -> Arc<Here> {
+        self.here.get(|| Here::new(&self.server, self.timeout, self.lease))
     }
 
     /// Sends batches, each for one host, and gives their replies in order. Whatever was kept back for
     /// one of the hosts rides along.
     fn run(&self, mut batches: Vec<Batch>) -> Result<Vec<Reply>, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         let ended = std::mem::take(&mut *here.ended.lock());
         let asked = batches.len();
         for Ended { key, receipt, sent } in &ended {
@@ -316,7 +316,7 @@ impl Here {
 
 impl Store for Redis {
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         if here.leases.is_some()
             && *cost == Cost::ONE
             && let Some(grant) = here.take(scope, self.clock.now())
@@ -328,7 +328,7 @@ impl Store for Redis {
     }
 
     fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         let mut batches: Vec<Batch> = Vec::new();
         // What becomes of each ask: decided here, or by one place in one batch.
         let plan: Vec<_> = asks.iter().map(|ask| self.plan(&here, &mut batches, ask)).collect();
@@ -380,7 +380,7 @@ impl Store for Redis {
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         let awaited = here.views.of(grant.key(), ScopeState::is_awaited).unwrap_or(false);
         here.end(grant.key(), grant.receipt.clone(), true);
         if awaited {
@@ -390,12 +390,12 @@ impl Store for Redis {
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
-        self.here()?.end(grant.key(), grant.receipt.clone(), false);
+        self.here().end(grant.key(), grant.receipt.clone(), false);
         self.run(Vec::new()).map(drop)
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        let here = self.here()?;
+        let here = self.here();
         let (policy, now) = (&self.templates.policy, self.now(&here));
         let expected =
             |state: &ScopeState| state.teaches_nothing(&grant.receipt, reading, policy, now);
@@ -425,7 +425,7 @@ impl Store for Redis {
     fn clear(&self, scope: Option<&Scope<'_>>) -> Result<usize, StoreError> {
         let goes = |key: &str| scope.is_none_or(|scope| scope.covers(key));
         self.templates.forget(goes);
-        let here = self.here()?;
+        let here = self.here();
         here.views.forget(None);
         let gone: Vec<_> = self.keys()?.into_iter().filter(|key| goes(key.as_str())).collect();
         let names: Vec<_> = gone.iter().map(|key| batch::name(key.as_str())).collect();
@@ -450,7 +450,7 @@ impl Store for Redis {
     }
 
     fn keys(&self) -> Result<Vec<Key>, StoreError> {
-        let names = self.here()?.link.lock().names(PREFIX)?;
+        let names = self.here().link.lock().names(PREFIX)?;
         let mut keys: Vec<_> =
             names.iter().filter_map(|name| Some(Key::new(&batch::key(name)?))).collect();
         keys.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
@@ -459,12 +459,12 @@ impl Store for Redis {
     }
 
     fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
-        let here = self.here().ok()?;
+        let here = self.here();
         here.views.find(scope, self.now(&here))
     }
 
     fn share(&self, key: &Key) -> u32 {
-        self.here().map_or(1_000, |here| here.views.share(key))
+        self.here().views.share(key)
     }
 
     fn is_slow(&self) -> bool {
@@ -472,7 +472,7 @@ impl Store for Redis {
     }
 
     fn ping(&self) -> Result<(), StoreError> {
-        self.here()?.link.lock().ping()
+        self.here().link.lock().ping()
     }
 
     fn flush(&self) -> Result<(), StoreError> {

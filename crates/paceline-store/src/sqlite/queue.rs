@@ -10,15 +10,15 @@
 use crate::process::PerProcess;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// The queues of one process, by the files that they are for.
-type Queues = Mutex<HashMap<PathBuf, Weak<Queue>>>;
+/// The queues of one process, by the files that they are for. They stay: to close a file releases all
+/// locks that the process has on it, whoever of it took them.
+type Queues = Mutex<HashMap<PathBuf, Arc<Queue>>>;
 
 static QUEUES: LazyLock<PerProcess<Queues>> = LazyLock::new(PerProcess::default);
 
@@ -28,6 +28,13 @@ pub(super) struct Queue {
     threads: Mutex<()>,
     next: File,
     writer: File,
+    identity: (u64, u64),
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// A turn to write. Others go when it is dropped.
@@ -39,24 +46,21 @@ pub(super) struct Turn<'a> {
 impl Queue {
     /// The queue of a file.
     pub(super) fn of(path: &Path) -> io::Result<Arc<Self>> {
-        let queues = match QUEUES.get(|| Ok::<_, Infallible>(Queues::default())) {
-            Ok(queues) => queues,
-            Err(never) => match never {},
-        };
+        let queues = QUEUES.get_or_default();
         let mut queues = queues.lock();
-        if let Some(known) = queues.get(path).and_then(Weak::upgrade) {
-            return Ok(known);
+        if let Some(known) = queues.get(path).filter(|queue| queue.is_there(path)) {
+            return Ok(Arc::clone(known));
         }
-        let beside = |suffix: &str| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(suffix);
-            private(name.as_ref())
-        };
-        let (next, writer) = (beside("-next")?, beside("-writer")?);
-        let queue = Arc::new(Self { threads: Mutex::default(), next, writer });
-        queues.retain(|_, queue| queue.strong_count() > 0);
-        queues.insert(path.to_owned(), Arc::downgrade(&queue));
+        let (next, writer) = (private(&beside(path, "-next"))?, private(&beside(path, "-writer"))?);
+        let identity = identity(&beside(path, "-writer"))?;
+        let queue = Arc::new(Self { threads: Mutex::default(), next, writer, identity });
+        queues.insert(path.to_owned(), Arc::clone(&queue));
         Ok(queue)
+    }
+
+    /// Whether nobody has deleted its files.
+    fn is_there(&self, path: &Path) -> bool {
+        identity(&beside(path, "-writer")).ok() == Some(self.identity)
     }
 
     /// Waits for its turn.
