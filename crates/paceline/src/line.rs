@@ -15,7 +15,7 @@ use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
 use paceline_core::state::Receipt;
 use paceline_core::{Cause, Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
-use paceline_store::{Admission, Ask, Grant, Key};
+use paceline_store::{Admission, Ask, Clock, Grant, Key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,7 @@ struct Waiting {
     scope: Scope<'static>,
     cost: Cost,
     deadline: Option<Tick>,
+    joined: Tick,
     bell: Arc<dyn Bell>,
     /// When its timer goes off, once it is the head.
     alarm: Option<Tick>,
@@ -81,6 +82,21 @@ const MANY: usize = 256;
 
 /// How exactly somebody else's timer is set: finer than any timer goes off.
 const FINE: Duration = Duration::from_micros(50);
+
+/// How much later than it could somebody asks a store that others use as well. All who wait for the same
+/// unit would ask at the same instant, and whoever wins would mostly win again; so the longer somebody has
+/// waited, the sooner they ask. A bucket makes up for so short a pause, unless it holds but one.
+fn courtesy(inner: &Inner, head: &Waiting, wait: &Wait, now: Tick) -> Duration {
+    const MOST: Duration = Duration::from_millis(4);
+    const ROUNDS: u32 = 8;
+    let (Cause::Limit(limit), Clock::Real { .. }) = (&wait.by, &inner.clock) else {
+        return Duration::ZERO;
+    };
+    let unit = Duration::from_nanos(limit.window.as_nanos() / limit.units.max(1));
+    let most = (if limit.burst > 1 { unit / 4 } else { unit / 64 }).min(MOST);
+    let waited = now.since(head.joined).as_nanos() / unit.as_nanos().max(1);
+    most / ROUNDS * ROUNDS.saturating_sub(u32::try_from(waited).unwrap_or(ROUNDS))
+}
 
 /// Bells to ring when the lock is released.
 #[derive(Default)]
@@ -149,7 +165,7 @@ impl Waiter {
         if let Some(tail) = &mut queue.tail {
             tail.add(&cost, now);
         }
-        let waiting = Waiting { scope, cost, deadline, bell, alarm: None };
+        let waiting = Waiting { scope, cost, deadline, joined: now, bell, alarm: None };
         let ticket = queue.gate.arrive(waiting);
         queue.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
         drop(queue);
@@ -335,14 +351,18 @@ impl Queue {
                 self.decide(ticket, Err(refused(key, wait).into()), me, bells);
                 continue;
             }
+            let courtesy = courtesy(inner, head, &wait, now);
             if self.expire(inner, key, now, me, bells) {
                 continue;
             }
             // A deadline further down the line may come before the head's turn.
             let first_deadline = self.deadlines.first().map(|(deadline, _)| deadline.since(now));
             let overdue = first_deadline.map(|left| left.saturating_add(Duration::from_nanos(1)));
-            let sleep = overdue.map_or(wait.after, |overdue| wait.after.min(overdue));
-            let sleep = if inner.is_slow { sleep.min(OTHERS) } else { sleep };
+            let turn = match inner.is_slow {
+                true => wait.after.saturating_add(courtesy).min(OTHERS),
+                false => wait.after,
+            };
+            let sleep = overdue.map_or(turn, |overdue| turn.min(overdue));
             let alarm = Some(now.after(sleep));
             let head = self.gate.get_mut(ticket)?;
             if me == Some(ticket) {

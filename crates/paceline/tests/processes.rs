@@ -206,6 +206,29 @@ fn leases_use_nearly_all_of_a_limit_never_more_and_hardly_ask() {
     keeps_to(granted, 5_000, 0.98);
 }
 
+/// Who waits in several processes for the same limit waits about as long.
+fn shares_fairly(storage: &str) {
+    with_limit(storage, "50/1s");
+    let mut workers: Vec<_> = (0..4).map(|_| Worker::start("pace", storage)).collect();
+    workers.iter_mut().for_each(Worker::wait_until_ready);
+    workers.iter_mut().for_each(Worker::go);
+    let counts: Vec<_> = workers.into_iter().map(|worker| worker.told("at").len()).collect();
+    let fair = counts.iter().sum::<usize>() / 4;
+    assert!(counts.iter().all(|count| *count * 3 > fair), "{counts:?}");
+}
+
+#[test]
+fn processes_share_a_limit_in_a_file_fairly() {
+    let folder = tempfile::tempdir().unwrap();
+    shares_fairly(&sqlite(folder.path()));
+}
+
+#[test]
+fn processes_share_a_limit_in_redis_fairly() {
+    let server = Server::start();
+    shares_fairly(&server.url());
+}
+
 /// Kills workers at any point: nothing is granted twice, and at most one grant a worker is lost.
 fn survives_kill_9(storage: &str, log: &Path, after_each: impl Fn()) {
     const LIMIT: u64 = 100_000;
