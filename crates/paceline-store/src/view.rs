@@ -83,3 +83,30 @@ impl Views {
         self.0.lock().get(key).map(|view| look(&view.state))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Place;
+    use paceline_core::state::Receipt;
+    use paceline_core::{Amount, Cost};
+
+    #[test]
+    fn rule_34_a_share_is_what_this_process_had_of_all_that_was_granted_lately() {
+        let (views, key) = (Views::default(), Key::new("api.example.com"));
+        assert_eq!(views.share(&key), 1_000, "nothing is known: all of it");
+        views.see("api.example.com", ScopeState::default());
+        let grant = |all: u64| {
+            let mut before = Cost::NOTHING;
+            before.set(Dimension::Requests, Amount::units(all));
+            let receipt = Receipt { before, ..Receipt::new(Cost::ONE, Tick::ZERO) };
+            Grant { place: Place::Key(key.clone()), receipt }
+        };
+        // One of four, from 700 on.
+        (0..100).for_each(|i| views.count(&grant(700 + 4 * i)));
+        assert!((240..=260).contains(&views.share(&key)), "{}", views.share(&key));
+        // Then every one; what was before fades.
+        (0..5_000).for_each(|i| views.count(&grant(1_100 + i)));
+        assert!(views.share(&key) >= 950, "{}", views.share(&key));
+    }
+}
