@@ -69,8 +69,10 @@ static VISITS: AtomicUsize = AtomicUsize::new(0);
 static CLOSED_AT_FORKS: LazyLock<ArcSwap<Vec<Weak<dyn Close>>>> = LazyLock::new(ArcSwap::default);
 
 /// A visit during which this process does not fork.
+#[cfg(feature = "sqlite")]
 pub(crate) struct Visit(());
 
+#[cfg(feature = "sqlite")]
 impl Visit {
     /// Waits until no thread is about to fork.
     pub(crate) fn begin() -> Self {
@@ -85,6 +87,7 @@ impl Visit {
     }
 }
 
+#[cfg(feature = "sqlite")]
 impl Drop for Visit {
     fn drop(&mut self) {
         VISITS.fetch_sub(1, Ordering::SeqCst);
@@ -92,6 +95,7 @@ impl Drop for Visit {
 }
 
 /// Has something closed before each fork.
+#[cfg(feature = "sqlite")]
 pub(crate) fn close_at_forks(open: &Arc<impl Close + 'static>) {
     let open = Arc::downgrade(open) as Weak<dyn Close>;
     CLOSED_AT_FORKS.rcu(|known| {

@@ -274,7 +274,7 @@ impl Visit<'_> {
     fn store(&self) -> Result<(), Error> {
         for (key, loaded) in self.loaded.iter().filter(|(_, loaded)| loaded.changed) {
             let Some(state) = &loaded.state else { continue };
-            let kept = Templates::kept(state, self.now);
+            let kept = kept(state, self.now);
             if kept.is_zero() {
                 self.connection
                     .prepare_cached("DELETE FROM scopes WHERE key = ?1")?
@@ -344,6 +344,17 @@ fn is_ours(connection: &Connection) -> Result<bool, Error> {
         _ if tables > 0 => Err(Error::Foreign),
         _ => Ok(false),
     }
+}
+
+/// How long a state is stored if nobody comes; zero when it need not be stored at all. A limit that
+/// somebody set is kept for a month of idleness, and for twelve of its windows.
+fn kept(state: &ScopeState, now: Tick) -> Duration {
+    const MONTH: Duration = Duration::from_secs(30 * 86_400);
+    state.kept(now).unwrap_or_else(|| {
+        let windows = state.status(now).limits.into_iter();
+        let longest = windows.map(|level| level.limit.window.duration()).max();
+        MONTH.max(longest.unwrap_or_default() * 12)
+    })
 }
 
 /// Deletes what can no longer matter.

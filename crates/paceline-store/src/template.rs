@@ -5,7 +5,6 @@ use crate::Key;
 use arc_swap::ArcSwap;
 use paceline_core::{Limit, Policy, ScopeState, Tick};
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// The policy of a process, and the limits that its code declared: they are put back when a store has
 /// lost them.
@@ -57,16 +56,5 @@ impl Templates {
     /// Whether a host about which nothing is stored decides anything.
     pub(crate) fn defaults_govern(&self) -> bool {
         self.policy.learn_first || !self.policy.default_limits().is_empty()
-    }
-
-    /// How long a state is stored if nobody comes; zero when it need not be stored at all. A limit that
-    /// somebody set is kept for a month of idleness, and for twelve of its windows.
-    pub(crate) fn kept(state: &ScopeState, now: Tick) -> Duration {
-        const MONTH: Duration = Duration::from_secs(30 * 86_400);
-        state.kept(now).unwrap_or_else(|| {
-            let windows = state.status(now).limits.into_iter();
-            let longest = windows.map(|level| level.limit.window.duration()).max();
-            MONTH.max(longest.unwrap_or_default() * 12)
-        })
     }
 }

@@ -42,8 +42,12 @@ pub use paceline_core::{
     Amount, Cause, Cost, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope, Signal,
     Status, Verdict, VirtualClock, Wait, Window, estimate, headers, retry,
 };
+#[cfg(feature = "redis")]
+pub use paceline_store::Redis;
+#[cfg(feature = "sqlite")]
+pub use paceline_store::Sqlite;
 pub use paceline_store::{
-    BadStorage, Clock, Health, Memory, Notice, OnFailure, Redis, Sqlite, Storage, Store, StoreError,
+    BadStorage, Clock, Health, Memory, Notice, OnFailure, Storage, Store, StoreError,
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;

@@ -9,9 +9,13 @@ use crate::line::{Line, Waiter};
 use crate::permit::Permit;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use paceline_core::{Cost, Limit, Policy, Reading, Scope, Status, Verdict, Wait};
+#[cfg(feature = "redis")]
+use paceline_store::Redis;
+#[cfg(feature = "sqlite")]
+use paceline_store::Sqlite;
 use paceline_store::{
     Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Notice, OnFailure,
-    PerProcess, Redis, Sqlite, Storage, Store, StoreError,
+    PerProcess, Storage, Store, StoreError,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,9 +68,6 @@ impl std::fmt::Debug for Builder {
         f.debug_struct("Builder").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
-
-/// How long one visit to a server may take.
-const TIMEOUT: Duration = Duration::from_millis(250);
 
 impl Builder {
     /// Limits of every host that has none of its own, until a response says otherwise.
@@ -162,31 +163,31 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(self, storage: &str) -> Result<Limiter, Error> {
-        let clock = self.clock.unwrap_or_default();
-        let policy = self.policy;
         let place = storage.parse::<Storage>()?;
-        if self.lease.is_some() && !matches!(place, Storage::Redis(_)) {
+        let clock = self.clock.clone().unwrap_or_default();
+        if self.lease.is_some() && !place.takes_leases() {
             return Err(BadStorage::because(storage, "a lease goes with Redis").into());
         }
+        let policy = self.policy.clone();
         let store: Arc<dyn Store> = match place {
-            Storage::Sqlite(path) => {
-                Arc::new(Sqlite::with_clock(&path, policy.clone(), clock.clone()))
-            }
+            #[cfg(feature = "sqlite")]
+            Storage::Sqlite(path) => Arc::new(Sqlite::with_clock(&path, policy, clock.clone())),
+            #[cfg(feature = "redis")]
             Storage::Redis(server) => {
-                let timeout = self.timeout.unwrap_or(TIMEOUT);
-                let redis = Redis::with_clock(server, policy.clone(), timeout, clock.clone());
+                let timeout = self.timeout.unwrap_or(Redis::TIMEOUT);
+                let redis = Redis::with_clock(server, policy, timeout, clock.clone());
                 match self.lease {
                     Some(span) => Arc::new(redis.leasing(span)),
                     None => Arc::new(redis),
                 }
             }
-            _ => {
-                let store = Arc::new(Memory::with_clock(policy, clock.clone()));
-                return Ok(Limiter::on(store, clock, self.max_wait));
-            }
+            _ => Arc::new(Memory::with_clock(policy, clock.clone())),
         };
-        let notify = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
-        let safe = FailSafe::new(store, policy, self.on_failure, clock.clone(), notify);
+        if !store.is_slow() {
+            return Ok(Limiter::on(store, clock, self.max_wait));
+        }
+        let tell = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
+        let safe = FailSafe::new(store, self.policy, self.on_failure, clock.clone(), tell);
         safe.probe()?;
         Ok(Limiter::on(Arc::new(safe), clock, self.max_wait))
     }

@@ -31,7 +31,7 @@ struct Place {
 
 /// How servers are organised.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// One server.
     Alone,
     /// Sentinels know which one is the master of this service.
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 }
 
 impl Server {
-    pub(crate) fn new(
+    pub(super) fn new(
         kind: Kind,
         nodes: Vec<ConnectionInfo>,
         login: RedisConnectionInfo,

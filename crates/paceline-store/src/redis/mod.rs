@@ -5,6 +5,7 @@
 //! clock, the server's. A script does a whole [`Batch`]; what can wait without harm, such as that a
 //! request is over and taught nothing, rides along with the next one.
 
+mod address;
 mod batch;
 mod lease;
 mod link;
@@ -15,9 +16,9 @@ use crate::process::PerProcess;
 use crate::template::Templates;
 use crate::view::Views;
 use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
+pub(crate) use address::read;
 use batch::{Answer, Batch, Reply};
 use lease::Leases;
-pub(crate) use link::Kind;
 use link::Link;
 pub use link::Server;
 use paceline_core::state::Receipt;
@@ -68,6 +69,9 @@ struct Ended {
 }
 
 impl Redis {
+    /// How long a visit may take where nobody says otherwise.
+    pub const TIMEOUT: Duration = Duration::from_millis(250);
+
     /// Connects, and waits at most `timeout` for this and for each visit.
     ///
     /// # Errors
