@@ -162,6 +162,8 @@ mod tests {
             "redis+sentinel://:hunter2@a,b",
             "x://a:hunter2@b",
             "redis://:hunter2?x@h:bad",
+            "redis://:x/hunter2@h",
+            "redis://:hunter2@x@h",
         ] {
             let error = text.parse::<Storage>().unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");

@@ -33,6 +33,11 @@ fn socket(rest: &str, shown: &str) -> Result<Server, String> {
 /// Reads `[user:password@]host:port,host:port/path?ca=file`.
 fn servers(kind: Kind, tls: bool, rest: &str, shown: &str) -> Result<Server, String> {
     let scheme = if tls { "rediss" } else { "redis" };
+    // What follows such a character would be taken for the path, and shown.
+    let login = rest.rsplit_once('@').map_or("", |(login, _)| login);
+    if login.contains(['/', '?', '#', '@']) {
+        return Err("in a user or password / ? # @ are written %2F %3F %23 %40".to_owned());
+    }
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (login, hosts) = match authority.rsplit_once('@') {
