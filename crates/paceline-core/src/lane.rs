@@ -214,6 +214,27 @@ impl Lane {
         std::mem::swap(self, &mut next);
     }
 
+    /// So many thousandths of it: of the limit, and of what is used.
+    pub(crate) fn scaled(&self, thousandths: u32, now: Tick) -> Self {
+        let part = |whole: u64| (whole.saturating_mul(thousandths.into()) / 1_000).max(1);
+        let used = |whole: Amount| {
+            Amount::from_millionths((whole.millionths() / 1_000).saturating_mul(thousandths.into()))
+        };
+        let mut limit = Limit::clone(&self.limit);
+        (limit.units, limit.burst) = (part(limit.units), part(limit.burst));
+        match &self.bucket {
+            Bucket::Fixed(fixed) => {
+                let fixed = Fixed { spent: used(fixed.spent), ..**fixed };
+                Self { bucket: Bucket::Fixed(Box::new(fixed)), ..Self::new(limit) }
+            }
+            _ => {
+                let mut part = Self::new(limit);
+                part.spend(used(self.used(now)), now);
+                part
+            }
+        }
+    }
+
     /// Units in use, debt included.
     fn used(&self, now: Tick) -> Amount {
         match &self.bucket {

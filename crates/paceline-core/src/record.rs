@@ -93,8 +93,25 @@ pub struct SignalRecord {
 
 /// Why a record cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unreadable(String);
+pub enum Unreadable {
+    /// A later release wrote it: it must not be touched.
+    #[error(
+        "it was written by a later release of paceline (format {0}, this one reads up to {version})",
+        version = Record::VERSION
+    )]
+    Later(u8),
+    /// It makes no sense.
+    #[error("{0}")]
+    Senseless(String),
+}
+
+impl Unreadable {
+    /// Whether it makes sense to somebody else.
+    #[must_use]
+    pub const fn is_of_later_release(&self) -> bool {
+        matches!(self, Self::Later(_))
+    }
+}
 
 /// Instants against the one at which the record is written or read.
 #[derive(Clone, Copy)]
@@ -166,11 +183,7 @@ impl Record {
     /// [`Unreadable`] when it was written by a later release, or makes no sense.
     pub fn state(&self, now: Tick, elapsed: Duration) -> Result<ScopeState, Unreadable> {
         if self.version > Self::VERSION {
-            return Err(Unreadable(format!(
-                "it was written by a later release of paceline (format {}, this one reads up to {})",
-                self.version,
-                Self::VERSION
-            )));
+            return Err(Unreadable::Later(self.version));
         }
         let frame = Frame { now, elapsed: crate::time::nanos(elapsed) };
         let hold = frame.tick(self.hold);
@@ -234,9 +247,9 @@ impl LaneRecord {
 
     fn lane(&self, frame: Frame) -> Result<Lane, Unreadable> {
         let strict = self.kind == 1;
-        let bad = |error: crate::Error| Unreadable(error.to_string());
+        let bad = |error: crate::Error| Unreadable::Senseless(error.to_string());
         let window = Window::from_nanos(self.window)
-            .ok_or_else(|| Unreadable(format!("a window of {} ns", self.window)))?;
+            .ok_or_else(|| Unreadable::Senseless(format!("a window of {} ns", self.window)))?;
         let mut limit = Limit::new(&self.dimension, self.units, window).map_err(bad)?;
         limit = match strict {
             true => limit.strict().map_err(bad)?,
@@ -322,7 +335,8 @@ pub fn amounts(cost: &Cost) -> Amounts {
 pub fn cost(amounts: &Amounts) -> Result<Cost, Unreadable> {
     let mut cost = Cost::NOTHING;
     for (name, amount) in amounts {
-        let dimension = Dimension::new(name).map_err(|error| Unreadable(error.to_string()))?;
+        let dimension =
+            Dimension::new(name).map_err(|error| Unreadable::Senseless(error.to_string()))?;
         cost.set(dimension, Amount::from_millionths(*amount));
     }
     Ok(cost)

@@ -375,6 +375,14 @@ impl ScopeState {
         self.phase = Phase::Open;
     }
 
+    /// What one of several processes makes do with: so many thousandths of each limit and of what is
+    /// used of it, and every hold.
+    #[must_use]
+    pub fn scaled(&self, thousandths: u32, now: Tick) -> Self {
+        let lanes = self.lanes.iter().map(|lane| lane.scaled(thousandths, now)).collect();
+        Self { lanes, flight: Flight::default(), ..self.clone() }
+    }
+
     /// Nobody is admitted before `span` has passed. A hold only grows.
     pub fn hold(&mut self, span: Duration, now: Tick) {
         self.hold = self.hold.max(now.after(span));

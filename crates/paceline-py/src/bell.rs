@@ -4,7 +4,7 @@ use paceline::Bell;
 use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -14,14 +14,48 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// The bells of all threads that wait.
 static THREADS: Mutex<Vec<Weak<ThreadBell>>> = Mutex::new(Vec::new());
 
-/// Wakes every thread that waits, to end; tells how many there are.
+/// The threads that are in the middle of something.
+static BUSY: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs something that takes time outside of the interpreter. Raises `SystemExit` when that is about to
+/// end, for whoever is outside then never comes back in.
+pub(crate) fn outside<R: Send>(
+    py: Python<'_>,
+    something: impl FnOnce() -> R + Send,
+) -> PyResult<R> {
+    if ENDING.load(Ordering::Acquire) {
+        return Err(PySystemExit::new_err(()));
+    }
+    let _busy = Busy::new();
+    Ok(py.detach(something))
+}
+
+/// A thread that is in the middle of something of ours, from where Python may take the interpreter away
+/// from it: its end waits until that is over.
+pub(crate) struct Busy(());
+
+impl Busy {
+    pub(crate) fn new() -> Self {
+        BUSY.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Wakes every thread that waits, to end; tells how many there are, with those that are in the
+/// middle of something.
 #[pyfunction]
 pub(crate) fn end_waits(py: Python<'_>) -> usize {
-    ENDING.store(true, Ordering::Release);
+    ENDING.store(true, Ordering::SeqCst);
     let bells: Vec<_> = locked().iter().filter_map(Weak::upgrade).collect();
     // Rung without the lock, and with the interpreter that is held already.
     bells.iter().for_each(|bell| bell.release(py));
-    bells.len()
+    bells.len() + BUSY.load(Ordering::SeqCst)
 }
 
 fn locked() -> std::sync::MutexGuard<'static, Vec<Weak<ThreadBell>>> {
@@ -81,8 +115,9 @@ impl Bell for ThreadBell {
 
 /// Runs something inside of the interpreter, unless that is about to end: a thread of ours that came
 /// in then would never come out again.
-fn enter(inside: impl FnOnce(Python<'_>)) {
-    if !ENDING.load(Ordering::Acquire) {
+pub(crate) fn enter(inside: impl FnOnce(Python<'_>)) {
+    let _busy = Busy::new();
+    if !ENDING.load(Ordering::SeqCst) {
         Python::try_attach(inside);
     }
 }

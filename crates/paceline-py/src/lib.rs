@@ -20,8 +20,8 @@ fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
 
 /// Closes what a child must not inherit.
 #[pyfunction]
-fn before_fork() {
-    paceline::before_fork();
+fn before_fork(py: Python<'_>) {
+    py.detach(paceline::before_fork);
 }
 
 /// Goes on in the parent.

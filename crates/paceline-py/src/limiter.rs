@@ -1,6 +1,6 @@
 //! The limiter, with the two ways in which Python waits.
 
-use crate::bell::{Alarm, ThreadBell};
+use crate::bell::{Alarm, Busy, ThreadBell, enter, outside};
 use crate::convert::{self, raise};
 use crate::permit::{Permit, Waiter};
 use crate::retry::RetryPolicy;
@@ -68,7 +68,7 @@ impl Limiter {
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
-        let opened = py.detach(|| builder.open(storage));
+        let opened = outside(py, || builder.open(storage))?;
         let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.
         drop(self.0.set(Settled { limiter, clock, raise_on_limit }));
@@ -257,7 +257,7 @@ impl Settled {
         question: impl FnOnce(&paceline::Limiter) -> Result<R, paceline::Error> + Send,
     ) -> PyResult<R> {
         let answer = match self.limiter.is_slow() {
-            true => py.detach(|| question(&self.limiter)),
+            true => outside(py, || question(&self.limiter))?,
             false => question(&self.limiter),
         };
         answer.map_err(|error| raise(py, error))
@@ -273,7 +273,7 @@ impl Settled {
         let bell = bell.unwrap_or_else(|| ThreadBell::new(py));
         let slow = self.limiter.is_slow();
         loop {
-            let step = if slow { py.detach(|| waiter.poll()) } else { waiter.poll() };
+            let step = if slow { outside(py, || waiter.poll())? } else { waiter.poll() };
             let slept = match (step, &self.clock) {
                 (Step::Done(outcome), _) => {
                     return outcome.map(Permit::new).map_err(|error| raise(py, error));
@@ -286,8 +286,10 @@ impl Settled {
                 (Step::Park, _) => bell.wait(py, None),
             };
             if let Err(error) = slept {
-                // To leave the line is a visit too.
-                py.detach(|| drop(waiter));
+                // To leave the line is a visit too. At the very end it is left to the process's end.
+                if slow {
+                    drop(outside(py, || drop(waiter)));
+                }
                 return Err(error);
             }
         }
@@ -303,10 +305,13 @@ fn limited(call: Call<'_>, max_wait: Option<f64>) -> PyResult<Call<'_>> {
 
 /// Tells Python's logging that a store went away or is back.
 fn notify(notice: paceline::Notice) {
-    // At the very end of the interpreter there is nobody left to tell.
-    Python::try_attach(|py| {
-        let logger = py.import("logging")?.call_method1("getLogger", ("paceline",))?;
-        logger.call_method1("warning", ("%s", notice.to_string())).map(drop)
+    enter(|py| {
+        let told = py.import("logging").and_then(|logging| {
+            let logger = logging.call_method1("getLogger", ("paceline",))?;
+            logger.call_method1("warning", ("%s", notice.to_string()))
+        });
+        // A handler that fails is no reason to fail a call.
+        drop(told);
     });
 }
 
@@ -324,6 +329,7 @@ pub(crate) struct Acquisition {
 #[pymethods]
 impl Acquisition {
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _busy = Busy::new();
         let py = slf.py();
         let this = slf.get();
         let endpoint = this.endpoint.bind(py);

@@ -1,5 +1,6 @@
 //! Permits and places in line.
 
+use crate::bell::outside;
 use crate::convert::{amount_of, invalid, raise, wait};
 use paceline::{Amount, Cost, Dimension, Step, headers};
 use pyo3::exceptions::PyRuntimeError;
@@ -43,19 +44,20 @@ impl Permit {
             spent.set(dimension, amount_of(&amount)?);
         }
         let settled = match permit.asks_slowly() {
-            true => py.detach(|| permit.settle_to(&spent)),
+            true => outside(py, || permit.settle_to(&spent))?,
             false => permit.settle_to(&spent),
         };
         settled.map_err(|error| raise(py, error))
     }
 
     /// Give everything back: the call was never made.
-    fn cancel(&mut self, py: Python<'_>) {
+    fn cancel(&mut self, py: Python<'_>) -> PyResult<()> {
         match self.0.take() {
-            Some(permit) if permit.asks_slowly() => py.detach(|| permit.cancel()),
+            Some(permit) if permit.asks_slowly() => outside(py, || permit.cancel())?,
             Some(permit) => permit.cancel(),
             None => {}
         }
+        Ok(())
     }
 
     /// Learn from a response's status and headers, as pairs of name and value; give the seconds
@@ -82,7 +84,7 @@ impl Permit {
         let reading = headers::detect(status, pairs, now);
         let permit = self.held()?;
         let observed = match permit.asks_slowly() {
-            true => py.detach(|| permit.observe(&reading)),
+            true => outside(py, || permit.observe(&reading))?,
             false => permit.observe(&reading),
         };
         observed.map_err(|error| raise(py, error))?;
@@ -161,9 +163,8 @@ impl Waiter {
     }
 
     /// Leaves the line, and gives back what was granted meanwhile.
-    fn close(&mut self, py: Python<'_>) {
-        if let Some(waiter) = self.0.take() {
-            py.detach(|| drop(waiter));
-        }
+    fn close(&mut self) {
+        // Waits at a desk are left there, and others are in memory: neither takes time.
+        self.0 = None;
     }
 }

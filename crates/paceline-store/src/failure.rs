@@ -3,8 +3,9 @@
 use crate::{
     Admission, Ask, Clock, Grant, Health, Key, Memory, Place, Snapshot, Store, StoreError,
 };
+use paceline_core::record::Record;
 use paceline_core::state::Receipt;
-use paceline_core::{Amount, Cost, Limit, Origin, Policy, Reading, Scope, Tick, Verdict, Wait};
+use paceline_core::{Cause, Cost, Limit, Policy, Reading, Scope, Tick, Verdict, Wait};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -31,6 +32,8 @@ pub enum OnFailure {
 pub enum Notice {
     /// It cannot be reached any more.
     Away(OnFailure, StoreError),
+    /// What it has stored for a scope cannot be used. Told once.
+    Damaged(StoreError),
     /// It is back, after so many calls went without it.
     Back(u64),
 }
@@ -47,6 +50,7 @@ impl fmt::Display for Notice {
             Self::Away(OnFailure::Local, error) => {
                 write!(f, "{error}; this process paces its own share until it is back")
             }
+            Self::Damaged(error) => write!(f, "{error}; it is as if nothing was stored there"),
             Self::Back(unmetered) => {
                 write!(f, "the store is back; {unmetered} calls went without it")
             }
@@ -57,6 +61,8 @@ impl fmt::Display for Notice {
 /// The first and the longest pause before a store that is away is tried again.
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(2);
+/// For so long those who wait for a limit go on waiting when it is away.
+const MOMENT: Duration = Duration::from_secs(2);
 /// More scopes than are remembered while a store is away.
 const MOST: usize = 4_096;
 
@@ -70,6 +76,11 @@ pub struct FailSafe {
     clock: Clock,
     notify: Box<dyn Fn(Notice) + Send + Sync>,
     away: AtomicBool,
+    /// Since when, in nanoseconds of the clock.
+    away_since: AtomicU64,
+    damaged: AtomicBool,
+    /// Somebody is telling it what it missed.
+    returning: AtomicBool,
     /// When it is tried again, in nanoseconds of the clock.
     retry_at: AtomicU64,
     attempts: AtomicU64,
@@ -83,6 +94,8 @@ pub struct FailSafe {
 #[derive(Debug, Default)]
 struct Missed {
     spent: HashMap<Key, Cost>,
+    /// The last rejection in each scope, and when it came.
+    rejections: HashMap<Key, (Reading, Tick)>,
     limits: Vec<(Key, Limit)>,
     calls: u64,
 }
@@ -103,6 +116,9 @@ impl FailSafe {
             clock,
             notify: Box::new(notify),
             away: AtomicBool::new(false),
+            away_since: AtomicU64::new(0),
+            damaged: AtomicBool::new(false),
+            returning: AtomicBool::new(false),
             retry_at: AtomicU64::new(0),
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -133,10 +149,21 @@ impl FailSafe {
         }
         match step(&*self.store) {
             Ok(result) => {
-                if self.away.load(Ordering::Relaxed) && self.away.swap(false, Ordering::AcqRel) {
+                // Others go without it until it was told what it missed.
+                if self.away.load(Ordering::Acquire) && !self.returning.swap(true, Ordering::AcqRel)
+                {
                     self.back();
+                    self.away.store(false, Ordering::Release);
+                    self.returning.store(false, Ordering::Release);
                 }
                 Ok(result)
+            }
+            Err(error) if error.of_data => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                if !self.damaged.swap(true, Ordering::AcqRel) {
+                    (self.notify)(Notice::Damaged(error.clone()));
+                }
+                Err(error)
             }
             Err(error) => Err(self.failed(error)),
         }
@@ -170,6 +197,7 @@ impl FailSafe {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         let error = error.after(pause);
         if !self.away.swap(true, Ordering::AcqRel) {
+            self.away_since.store(self.clock.now().as_nanos(), Ordering::Release);
             (self.notify)(Notice::Away(self.on_failure, error.clone()));
         }
         error
@@ -180,13 +208,22 @@ impl FailSafe {
     fn back(&self) {
         self.attempts.store(0, Ordering::Relaxed);
         let missed = std::mem::take(&mut *self.missed.lock());
-        drop(self.local.clear(None));
+        for (key, (reading, at)) in missed.rejections {
+            let passed = self.clock.now().since(at);
+            let left = reading.retry_after.map(|after| after.saturating_sub(passed));
+            if left.is_none_or(|left| !left.is_zero()) {
+                let receipt = Receipt::new(Cost::NOTHING, Tick::ZERO);
+                let reading = Reading { signals: Vec::new(), retry_after: left, rejected: true };
+                drop(self.store.observe(&Grant { place: Place::Key(key), receipt }, &reading));
+            }
+        }
         for (key, limit) in missed.limits {
             drop(self.store.set_limit(&Scope::from_key(key.as_str()), limit));
         }
         for (key, cost) in missed.spent {
             drop(self.store.spend(&Scope::from_key(key.as_str()), &cost));
         }
+        drop(self.local.clear(None));
         (self.notify)(Notice::Back(missed.calls));
     }
 
@@ -197,49 +234,85 @@ impl FailSafe {
         cost: &Cost,
         error: StoreError,
     ) -> Result<Admission, StoreError> {
-        match self.on_failure {
-            OnFailure::Closed => return Err(error),
-            OnFailure::Open => {}
-            OnFailure::Local => {
-                self.take_over(scope);
-                if let Admission::Wait(key, wait) = self.local.admit(scope, cost)? {
-                    return Ok(Admission::Wait(key, wait));
-                }
-            }
+        if self.on_failure == OnFailure::Closed {
+            return Err(error);
         }
+        self.take_over(scope);
+        let granted = match self.on_failure {
+            OnFailure::Local => match self.local.admit(scope, cost)? {
+                Admission::Granted(grant) => Some(grant),
+                waits => return Ok(waits),
+            },
+            _ => {
+                if let Some(wait) = self.must_wait(scope, cost)? {
+                    return Ok(wait);
+                }
+                None
+            }
+        };
         self.unmetered.fetch_add(1, Ordering::Relaxed);
-        let mut missed = self.missed.lock();
-        missed.calls += 1;
         let known = self.store.view(scope).map(|(key, ..)| key);
         let key = known.unwrap_or_else(|| Key::new(scope.host()));
+        let mut missed = self.missed.lock();
+        missed.calls += 1;
         if missed.spent.len() < MOST || missed.spent.contains_key(&key) {
             missed.spent.entry(key).or_default().add(cost);
         }
         drop(missed);
         // No receipt of the store's: it is older than all of those.
         let receipt = Receipt::new(cost.clone(), Tick::ZERO);
-        Ok(Admission::Granted(Grant { place: Place::Key(Key::new(scope.host())), receipt }))
+        let place = Place::Key(Key::new(scope.host()));
+        Ok(Admission::Granted(granted.unwrap_or(Grant { place, receipt })))
     }
 
-    /// Takes this process's share of the limits that govern a scope over into memory.
+    /// Whether a call has to wait although calls go through. What the server said holds in any case; and
+    /// a store that is away for a moment only does not send off at once all who wait for a limit.
+    fn must_wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Admission>, StoreError> {
+        let Some(mut wait) = self.local.wait(scope, cost)? else { return Ok(None) };
+        if matches!(wait.by, Cause::Limit(_)) {
+            let since = Tick::from_nanos(self.away_since.load(Ordering::Acquire));
+            if self.clock.now().since(since) > MOMENT {
+                return Ok(None);
+            }
+            wait.after = wait.after.min(SOON);
+        }
+        let governing = self.local.snapshot(scope)?;
+        let key = governing.map_or_else(|| Key::new(scope.host()), |(key, ..)| key);
+        Ok(Some(Admission::Wait(key, wait)))
+    }
+
+    /// Takes what this process knows of a scope over into memory: its share of the limits, and holds.
     fn take_over(&self, scope: &Scope<'_>) {
         let Some((key, state, now)) = self.store.view(scope) else { return };
         if self.local.has(key.as_str()) {
             return;
         }
-        let share = self.store.share(&key);
-        let part = |whole: u64| (whole.saturating_mul(share.into()) / 1_000).max(1);
-        let here = Scope::from_key(key.as_str());
-        for level in state.status(now).limits {
-            let mut limit = level.limit;
-            let used = Amount::units(limit.burst).minus(level.remaining).millionths() / 1_000;
-            let mut cost = Cost::NOTHING;
-            let used = Amount::from_millionths(used.saturating_mul(share.into()));
-            cost.set(limit.dimension.clone(), used);
-            (limit.units, limit.burst) = (part(limit.units), part(limit.burst));
-            limit.origin = Origin::Configured;
-            drop(self.local.set_limit(&here, limit));
-            drop(self.local.spend(&here, &cost));
+        let share = match self.on_failure {
+            OnFailure::Local => self.store.share(&key),
+            OnFailure::Open | OnFailure::Closed => 1_000,
+        };
+        // By way of the stored form, for the two count time from different instants.
+        let record = Record::of(&state.scaled(share, now), now, 0);
+        if let Ok(state) = record.state(self.clock.now(), Duration::ZERO) {
+            self.local.put(key.as_str(), state);
+        }
+    }
+
+    /// A request was answered while the store is away: what a rejection says is kept for it.
+    fn hear(&self, grant: &Grant, reading: &Reading) {
+        let key = grant.key().clone();
+        if !reading.rejected {
+            return;
+        }
+        if matches!(grant.place, Place::Key(_)) {
+            self.take_over(&Scope::from_key(key.as_str()));
+            let receipt = Receipt::new(Cost::NOTHING, Tick::ZERO);
+            let here = Grant { place: Place::Key(key.clone()), receipt };
+            drop(self.local.observe(&here, reading));
+        }
+        let mut missed = self.missed.lock();
+        if missed.rejections.len() < MOST || missed.rejections.contains_key(&key) {
+            missed.rejections.insert(key, (reading.clone(), self.clock.now()));
         }
     }
 
@@ -254,7 +327,9 @@ impl FailSafe {
             return Ok(R::default());
         }
         Ok(step(&*self.store).unwrap_or_else(|error| {
-            self.failed(error);
+            if !error.of_data {
+                self.failed(error);
+            }
             R::default()
         }))
     }
@@ -309,24 +384,45 @@ impl Store for FailSafe {
     fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
         match self.visit(|store| store.wait(scope, cost)) {
             Err(error) if self.on_failure == OnFailure::Closed => Err(error),
-            Err(_) => self.local.wait(scope, cost),
+            Err(_) => {
+                self.take_over(scope);
+                self.local.wait(scope, cost)
+            }
             wait => wait,
         }
     }
 
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
+        // Admitted here, in its absence.
+        if matches!(grant.place, Place::Cell(_)) {
+            return self.local.settle(grant, actual);
+        }
         self.attempt(|store| store.settle(grant, actual))
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
+        // Admitted here, in its absence.
+        if matches!(grant.place, Place::Cell(_)) {
+            return self.local.close(grant);
+        }
         self.attempt(|store| store.close(grant))
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
+        // Admitted here, in its absence.
+        if matches!(grant.place, Place::Cell(_)) {
+            return self.local.give_back(grant);
+        }
         self.attempt(|store| store.give_back(grant))
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
+        if self.away.load(Ordering::Acquire) {
+            self.hear(grant, reading);
+        }
+        if matches!(grant.place, Place::Cell(_)) {
+            return self.local.observe(grant, reading);
+        }
         self.attempt(|store| store.observe(grant, reading))
     }
 
@@ -334,7 +430,14 @@ impl Store for FailSafe {
         match self.visit(|store| store.set_limit(scope, limit.clone())) {
             Err(error) if self.on_failure == OnFailure::Closed => Err(error),
             Err(_) => {
-                self.missed.lock().limits.push((Key::new(scope.key()), limit.clone()));
+                let mut missed = self.missed.lock();
+                let same = |(key, known): &(Key, Limit)| {
+                    key.as_str() == scope.key()
+                        && (&known.dimension, known.window) == (&limit.dimension, limit.window)
+                };
+                missed.limits.retain(|known| !same(known));
+                missed.limits.push((Key::new(scope.key()), limit.clone()));
+                drop(missed);
                 self.local.set_limit(scope, limit)
             }
             done => done,

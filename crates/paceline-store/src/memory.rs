@@ -315,6 +315,11 @@ impl Memory {
         }
     }
 
+    /// Puts a state in place of what is stored for exactly that scope.
+    pub(crate) fn put(&self, key: &str, state: ScopeState) {
+        self.exactly(key, |_, stored, _| *stored = state);
+    }
+
     /// Whether anything is stored for exactly that scope.
     pub(crate) fn has(&self, key: &str) -> bool {
         let hash = self.hash(key.as_bytes());

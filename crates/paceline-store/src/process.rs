@@ -108,8 +108,11 @@ pub(crate) fn close_at_forks(open: &Arc<impl Close + 'static>) {
 /// closes it. Python does so by itself.
 pub fn before_fork() {
     FORKING.store(true, Ordering::SeqCst);
-    while VISITS.load(Ordering::SeqCst) > 0 {
+    // A visit that is stuck must not keep everybody from forking: that file stays open.
+    let mut tries = 0;
+    while VISITS.load(Ordering::SeqCst) > 0 && tries < 20_000 {
         std::thread::sleep(Duration::from_micros(50));
+        tries += 1;
     }
     for open in CLOSED_AT_FORKS.load().iter().filter_map(Weak::upgrade) {
         open.close();

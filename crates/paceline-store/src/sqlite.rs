@@ -127,7 +127,7 @@ impl Sqlite {
             stale => stale.insert(File::reopen(&self.path)?),
         };
         let closed = std::mem::take(&mut *here.closed.lock());
-        let turn = file.queue.turn().map_err(StoreError::new)?;
+        let turn = file.queue.turn();
         let visited = self.transact(&file.connection, &here.views, &closed, step);
         if visited.is_err() {
             // Whatever went wrong, nothing of it stays.
@@ -140,7 +140,10 @@ impl Sqlite {
             file.until_sweep -= 1;
         }
         drop(turn);
-        visited.map_err(StoreError::new)
+        visited.map_err(|error| match error {
+            Error::Unreadable(error) => StoreError::of_data(error),
+            error => StoreError::new(error),
+        })
     }
 
     fn transact<R>(
@@ -206,9 +209,12 @@ impl Visit<'_> {
             let loaded = match record {
                 Some(record) => {
                     let elapsed = Duration::from_micros(self.at.saturating_sub(record.at));
-                    let state = record.state(self.now, elapsed)?;
+                    let state = match record.state(self.now, elapsed) {
+                        Err(error) if !error.is_of_later_release() => self.templates.declared(key),
+                        state => Some(state?),
+                    };
                     // A clock that was set back goes on from here.
-                    Loaded { state: Some(state), changed: self.at < record.at }
+                    Loaded { state, changed: self.at < record.at }
                 }
                 None => Loaded { state: self.templates.declared(key), changed: false },
             };
@@ -270,6 +276,15 @@ impl Visit<'_> {
         })
     }
 
+    /// The keys of all that is stored.
+    fn keys(&self) -> Result<Vec<Key>, Error> {
+        let at = i64::try_from(self.at).unwrap_or(i64::MAX);
+        let read = "SELECT key FROM scopes WHERE expires > ?1 ORDER BY key";
+        let mut read = self.connection.prepare_cached(read)?;
+        let keys = read.query_map(params![at], |row| Ok(Key::new(&row.get::<_, String>(0)?)))?;
+        Ok(keys.collect::<Result<_, _>>()?)
+    }
+
     /// Writes what has changed.
     fn store(&self) -> Result<(), Error> {
         for (key, loaded) in self.loaded.iter().filter(|(_, loaded)| loaded.changed) {
@@ -294,7 +309,10 @@ impl Visit<'_> {
 
 impl Close for Here {
     fn close(&self) {
-        *self.file.lock() = None;
+        if let Some(mut file) = self.file.try_lock() {
+            *file = None;
+            Queue::close_all();
+        }
     }
 }
 
@@ -306,13 +324,13 @@ impl File {
 
     fn open(path: &Path) -> Result<Self, Error> {
         // The journals of SQLite take over the mode of the file.
-        queue::private(path)?;
+        queue::make_private(path)?;
         let mut connection = Connection::open(path)?;
         connection.busy_handler(Some(queue::patience))?;
         // Before anything is done to it.
         is_ours(&connection)?;
         let queue = Queue::of(path)?;
-        let turn = queue.turn()?;
+        let turn = queue.turn();
         connection.pragma_update(None, "journal_mode", "wal")?;
         // A crash of the machine may lose the last charges, never the file.
         connection.pragma_update(None, "synchronous", "normal")?;
@@ -503,12 +521,14 @@ impl Store for Sqlite {
         let goes = |key: &str| scope.is_none_or(|scope| scope.covers(key));
         self.templates.forget(goes);
         self.here().views.forget(None);
-        let keys = self.keys()?;
-        let gone: Vec<_> = keys.iter().filter(|key| goes(key.as_str())).collect();
         self.visit(|visit| {
+            let keys = visit.keys()?;
+            let gone: Vec<_> = keys.iter().map(Key::as_str).filter(|key| goes(key)).collect();
             for key in &gone {
                 let delete = "DELETE FROM scopes WHERE key = ?1";
-                visit.connection.prepare_cached(delete)?.execute(params![key.as_str()])?;
+                visit.connection.prepare_cached(delete)?.execute(params![key])?;
+                // What was told of it in this very visit goes, too.
+                visit.loaded.remove(*key);
             }
             Ok(gone.len())
         })
@@ -524,14 +544,7 @@ impl Store for Sqlite {
     }
 
     fn keys(&self) -> Result<Vec<Key>, StoreError> {
-        let at = i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX);
-        self.visit(|visit| {
-            let read = "SELECT key FROM scopes WHERE expires > ?1 ORDER BY key";
-            let mut read = visit.connection.prepare_cached(read)?;
-            let keys =
-                read.query_map(params![at], |row| Ok(Key::new(&row.get::<_, String>(0)?)))?;
-            Ok(keys.collect::<Result<_, _>>()?)
-        })
+        self.visit(|visit| visit.keys())
     }
 
     fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {

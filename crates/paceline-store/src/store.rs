@@ -230,6 +230,8 @@ pub enum Place {
 #[error("the store is unavailable: {cause}")]
 pub struct StoreError {
     cause: Arc<dyn std::error::Error + Send + Sync>,
+    /// The store is there; what is stored for this one scope cannot be used.
+    pub(crate) of_data: bool,
     /// When it is asked again at the earliest.
     pub retry_after: Duration,
 }
@@ -237,7 +239,12 @@ pub struct StoreError {
 impl StoreError {
     /// The store cannot be reached because of `cause`.
     pub fn new(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { cause: Arc::from(cause.into()), retry_after: Duration::ZERO }
+        Self { cause: Arc::from(cause.into()), of_data: false, retry_after: Duration::ZERO }
+    }
+
+    /// What is stored for one scope cannot be used because of `cause`; other scopes are as they were.
+    pub fn of_data(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { of_data: true, ..Self::new(cause) }
     }
 
     /// The same, to be tried again after that long.

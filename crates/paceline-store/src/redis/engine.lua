@@ -97,9 +97,7 @@ end
 
 local function add(amounts, cost)
   for i = 1, #cost do
-    local sum, amount = of(amounts, cost[i][1]), cost[i][2]
-    if sum >= TALLY - amount then sum = sum - TALLY end
-    set(amounts, cost[i][1], sum + amount)
+    set(amounts, cost[i][1], fmod(of(amounts, cost[i][1]) + cost[i][2], TALLY))
   end
 end
 
@@ -192,7 +190,7 @@ end
 local function spend_lane(lane, amount)
   local kind = lane[KIND]
   if kind == BUCKET then
-    lane[LEVEL] = lane[LEVEL] + ticks(lane, amount)
+    lane[LEVEL] = min(lane[LEVEL] + ticks(lane, amount), CENTURY)
   elseif kind == STRICT then
     local entries, limit, window = lane[ENTRIES], lane[UNITS] * UNIT, lane[WINDOW]
     while entries[1] and entries[1][2] <= 0 do
@@ -323,7 +321,12 @@ local function age(state)
   end
 end
 
-local stored = redis.call('MGET', unpack(KEYS))
+-- In parts, for there are only so many arguments to a call.
+local stored = {}
+for from = 1, #KEYS, 1000 do
+  local part = redis.call('MGET', unpack(KEYS, from, min(from + 999, #KEYS)))
+  for i = 1, #part do stored[from + i - 1] = part[i] end
+end
 
 local function load_all()
   for i = 1, #KEYS do

@@ -89,22 +89,42 @@ impl Link {
 
     /// What is told of an error: which server it was, and what to make of it.
     fn unavailable(&self, error: &RedisError) -> StoreError {
+        StoreError::new(self.told(error))
+    }
+
+    fn told(&self, error: &RedisError) -> String {
         let shown = &self.server.0.shown;
-        StoreError::new(if error.is_timeout() {
+        if error.is_timeout() {
             format!("{shown} did not answer within {:?}", self.timeout)
         } else if error.kind() == ErrorKind::Parse {
             format!("what answers at {shown} does not speak the protocol of Redis")
         } else {
             format!("{shown}: {error}")
-        })
+        }
     }
 
     /// Runs the script once for each batch, in one round trip where the server takes them so.
-    pub(super) fn run(&mut self, batches: &[Arguments]) -> Result<Vec<Value>, StoreError> {
-        self.evaluate(batches).map_err(|error| self.unavailable(&error))
+    pub(super) fn run(
+        &mut self,
+        batches: &[Arguments],
+    ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
+        let answers = self.evaluate(batches).map_err(|error| self.unavailable(&error))?;
+        let mut told = Vec::with_capacity(answers.len());
+        for answer in answers {
+            told.push(match answer {
+                // The script itself says so: it stumbled over what is stored for this host.
+                Err(error) if is_of_data(&error) => Err(StoreError::of_data(self.told(&error))),
+                Err(error) => {
+                    self.judge(&error);
+                    return Err(self.unavailable(&error));
+                }
+                Ok(value) => Ok(value),
+            });
+        }
+        Ok(told)
     }
 
-    fn evaluate(&mut self, batches: &[Arguments]) -> RedisResult<Vec<Value>> {
+    fn evaluate(&mut self, batches: &[Arguments]) -> RedisResult<Vec<RedisResult<Value>>> {
         let evalsha = |batch| call("EVALSHA", &HASH, batch);
         let mut answers = self.send(&batches.iter().map(evalsha).collect::<Vec<_>>())?;
         // A server that was restarted or flushed does not know the script: those batches did nothing.
@@ -116,8 +136,7 @@ impl Link {
                 answers[i] = answer;
             }
         }
-        let answers: RedisResult<Vec<_>> = answers.into_iter().collect();
-        answers.inspect_err(|error| self.judge(error))
+        Ok(answers)
     }
 
     /// The names of all keys that begin with `prefix`.
@@ -130,14 +149,15 @@ impl Link {
         if self.server.0.kind == Kind::Cluster {
             let mut keys = cmd("KEYS");
             keys.arg(pattern);
-            return Ok(redis::from_redis_value(self.ask(keys)?)?);
+            let names: Vec<Vec<u8>> = redis::from_redis_value(self.ask(keys)?)?;
+            return Ok(readable(names));
         }
         let (mut names, mut cursor) = (Vec::new(), 0_u64);
         loop {
             let mut scan = cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1_000);
-            let (next, some): (u64, Vec<String>) = redis::from_redis_value(self.ask(scan)?)?;
-            names.extend(some);
+            let (next, some): (u64, Vec<Vec<u8>>) = redis::from_redis_value(self.ask(scan)?)?;
+            names.extend(readable(some));
             cursor = next;
             if cursor == 0 {
                 return Ok(names);
@@ -211,6 +231,18 @@ impl Link {
             self.connected = None;
         }
     }
+}
+
+/// Names that are none of ours need not be text.
+fn readable(names: Vec<Vec<u8>>) -> Vec<String> {
+    names.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect()
+}
+
+/// Whether the script failed, or refused what is stored.
+fn is_of_data(error: &RedisError) -> bool {
+    const FAILED: ErrorKind = ErrorKind::Server(ServerErrorKind::ResponseError);
+    let stumbled = error.kind() == FAILED && error.to_string().contains("user_script");
+    stumbled || error.code() == Some("PACELINE")
 }
 
 fn is_noscript(answer: &RedisResult<Value>) -> bool {

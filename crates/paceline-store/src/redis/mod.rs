@@ -28,6 +28,7 @@ use paceline_core::{
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a key in Redis begins with. The host is its hash tag, so that all scopes of a host live in one
@@ -51,6 +52,7 @@ pub struct Redis {
 #[derive(Debug)]
 struct Here {
     link: Mutex<Link>,
+    failures: AtomicU64,
     combiner: Combiner,
     views: Views,
     leases: Option<Leases>,
@@ -131,7 +133,17 @@ impl Redis {
             .map(|batch| batch.encode(instant, &self.templates))
             .collect::<Result<_, _>>()
             .map_err(StoreError::new)?;
-        let answered = here.link.lock().run(&arguments);
+        // Whoever was behind one that found the server away need not find out again.
+        let before = here.failures.load(Ordering::Acquire);
+        let mut link = here.link.lock();
+        let answered = match here.failures.load(Ordering::Acquire) == before {
+            true => link.run(&arguments),
+            false => Err(StoreError::new("the server did not answer a moment ago")),
+        };
+        if answered.is_err() {
+            here.failures.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(link);
         let values = match answered {
             Ok(values) => values,
             Err(error) => {
@@ -141,9 +153,18 @@ impl Redis {
         };
         let mut replies = Vec::with_capacity(batches.len());
         for (batch, value) in batches.iter().zip(values) {
-            let reply = batch.decode(value, |micros| self.tick(micros)).map_err(StoreError::new)?;
-            let micros = i64::try_from(reply.at).unwrap_or(i64::MAX);
-            *here.ahead.lock() = micros.saturating_sub(self.local_micros());
+            let frame = |micros| self.tick(micros);
+            let read = |value| batch.decode(value, frame).map_err(StoreError::of_data);
+            let reply = match value.and_then(read) {
+                Ok(reply) => reply,
+                // What is wrong with one host is not told of the others.
+                Err(error) if asked == 1 => return Err(error),
+                Err(_) => Reply::default(),
+            };
+            if reply.at > 0 {
+                let micros = i64::try_from(reply.at).unwrap_or(i64::MAX);
+                *here.ahead.lock() = micros.saturating_sub(self.local_micros());
+            }
             for key in &reply.keys {
                 match reply.state(key) {
                     Some(state) => here.views.see(key, state.clone()),
@@ -282,6 +303,7 @@ impl Here {
     fn new(server: &Server, timeout: Duration, lease: Option<Duration>) -> Self {
         Self {
             link: Mutex::new(Link::new(server.clone(), timeout)),
+            failures: AtomicU64::new(0),
             combiner: Combiner::default(),
             views: Views::default(),
             leases: lease.map(Leases::new),

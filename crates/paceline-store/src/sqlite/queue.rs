@@ -2,10 +2,11 @@
 //!
 //! Two locks of the kernel make a turnstile. Who writes holds the second; who is next holds the first
 //! and sleeps until the second is free. Whoever has just written and wants to write again finds the
-//! turnstile taken, and so can't go ahead of those who wait.
+//! turnstile taken, and so can't go ahead of those who wait. The kernel releases the locks of a process
+//! that dies.
 //!
-//! The locks belong to the process: the kernel releases them when it dies, whatever it has forked.
-//! They say nothing among its threads, so all stores of a process on one file share one queue.
+//! It only keeps order: SQLite itself keeps writers apart, so whoever can't stand in it goes on without.
+//! All stores of a process on one file share one queue.
 
 use crate::process::PerProcess;
 use parking_lot::{Mutex, MutexGuard};
@@ -16,8 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// The queues of one process, by the files that they are for. They stay: to close a file releases all
-/// locks that the process has on it, whoever of it took them.
+/// The queues of one process, by the files that they are for.
 type Queues = Mutex<HashMap<PathBuf, Arc<Queue>>>;
 
 static QUEUES: LazyLock<PerProcess<Queues>> = LazyLock::new(PerProcess::default);
@@ -63,12 +63,20 @@ impl Queue {
         identity(&beside(path, "-writer")).ok() == Some(self.identity)
     }
 
+    /// Closes the queues of this process: a child that inherited them would keep the locks of a parent
+    /// that dies.
+    pub(super) fn close_all() {
+        if let Some(queues) = QUEUES.mine() {
+            queues.lock().clear();
+        }
+    }
+
     /// Waits for its turn.
     pub(super) fn turn(&self) -> io::Result<Turn<'_>> {
         let threads = self.threads.lock();
-        lock(&self.next)?;
-        let turn = lock(&self.writer).map(|()| Turn { writer: &self.writer, _threads: threads });
-        unlock(&self.next)?;
+        self.next.lock()?;
+        let turn = self.writer.lock().map(|()| Turn { writer: &self.writer, _threads: threads });
+        self.next.unlock()?;
         turn
     }
 }
@@ -76,39 +84,30 @@ impl Queue {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         // The lock goes with the process at the latest.
-        drop(unlock(self.writer));
+        drop(self.writer.unlock());
     }
 }
 
-#[cfg(unix)]
-fn lock(file: &File) -> io::Result<()> {
-    use rustix::fs::{FlockOperation, fcntl_lock};
-    Ok(rustix::io::retry_on_intr(|| fcntl_lock(file, FlockOperation::LockExclusive))?)
-}
-
-#[cfg(unix)]
-fn unlock(file: &File) -> io::Result<()> {
-    use rustix::fs::{FlockOperation, fcntl_lock};
-    Ok(fcntl_lock(file, FlockOperation::Unlock)?)
-}
-
-#[cfg(not(unix))]
-fn lock(file: &File) -> io::Result<()> {
-    file.lock()
-}
-
-#[cfg(not(unix))]
-fn unlock(file: &File) -> io::Result<()> {
-    file.unlock()
-}
-
 /// A file that only its owner can read, made if need be.
-pub(super) fn private(path: &Path) -> io::Result<File> {
+fn private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
+}
+
+/// Makes a file that only its owner can read, if there is none. One that is there is not even opened: to
+/// close it again would release the locks that SQLite has on it in this process.
+pub(super) fn make_private(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 /// Which file a name stands for, so that one that was deleted is noticed.
@@ -126,8 +125,8 @@ pub(super) fn identity(_path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// What to do when the file is busy all the same, because somebody uses it without standing in the
-/// queue: try again for five seconds.
+/// queue: try again for half a second.
 pub(super) fn patience(tries: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
-    tries < 5_000
+    tries < 500
 }
