@@ -83,6 +83,16 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Whether it is longer than somebody may wait. How long an answer takes nobody knows, so a wait for
+    /// one is not, unless nothing may be waited for.
+    #[must_use]
+    pub fn is_beyond(&self, max_wait: Option<Duration>) -> bool {
+        max_wait.is_some_and(|most| match self.by {
+            Cause::FirstAnswer => most.is_zero(),
+            Cause::Limit(_) | Cause::Hold => most < self.after,
+        })
+    }
+
     const fn new(nanos: u64, by: Cause) -> Self {
         Self { after: Duration::from_nanos(nanos), by }
     }

@@ -247,6 +247,7 @@ impl FailSafe {
                 if let Some(wait) = self.must_wait(scope, cost)? {
                     return Ok(wait);
                 }
+                self.local.spend(scope, cost)?;
                 None
             }
         };
@@ -271,7 +272,8 @@ impl FailSafe {
         let Some(mut wait) = self.local.wait(scope, cost)? else { return Ok(None) };
         if matches!(wait.by, Cause::Limit(_)) {
             let since = Tick::from_nanos(self.away_since.load(Ordering::Acquire));
-            if self.clock.now().since(since) > MOMENT {
+            let away = self.away.load(Ordering::Acquire);
+            if !away || self.clock.now().since(since) > MOMENT {
                 return Ok(None);
             }
             wait.after = wait.after.min(SOON);

@@ -363,9 +363,7 @@ impl Clerk {
                     place.settle(Ok(limiter.permit(grant, waited).through_desk()));
                     bells.push(Arc::clone(&place.bell));
                 }
-                Some(Admission::Wait(key, wait))
-                    if place.max_wait.is_some_and(|most| most < wait.after) =>
-                {
+                Some(Admission::Wait(key, wait)) if wait.is_beyond(place.max_wait) => {
                     place.decide(Err(refused(&key, wait).into()));
                 }
                 Some(Admission::Wait(key, _)) => {

@@ -264,7 +264,7 @@ impl Limiter {
                 Admission::Granted(grant) => {
                     return Ok(Entry::Admitted(self.permit(grant, Duration::ZERO)));
                 }
-                Admission::Wait(key, wait) if max_wait.is_some_and(|most| most < wait.after) => {
+                Admission::Wait(key, wait) if wait.is_beyond(max_wait) => {
                     return Err(refused(&key, wait).into());
                 }
                 Admission::Wait(key, _) => self.inner.line(&key),

@@ -347,7 +347,9 @@ impl Queue {
                     continue;
                 }
             };
-            if head.deadline.is_some_and(|deadline| now.after(wait.after) > deadline) {
+            let left = head.deadline.map(|deadline| deadline.since(now));
+            let over = head.deadline.is_some_and(|deadline| deadline < now);
+            if over || wait.is_beyond(left) {
                 self.decide(ticket, Err(refused(key, wait).into()), me, bells);
                 continue;
             }
