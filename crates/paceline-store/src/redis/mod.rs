@@ -152,13 +152,13 @@ impl Redis {
             }
         };
         let mut replies = Vec::with_capacity(batches.len());
-        for (batch, value) in batches.iter().zip(values) {
+        for (i, (batch, value)) in batches.iter().zip(values).enumerate() {
             let frame = |micros| self.tick(micros);
             let read = |value| batch.decode(value, frame).map_err(StoreError::of_data);
             let reply = match value.and_then(read) {
                 Ok(reply) => reply,
                 // What is wrong with one host is not told of the others.
-                Err(error) if asked == 1 => return Err(error),
+                Err(error) if i == 0 && asked == 1 => return Err(error),
                 Err(_) => Reply::default(),
             };
             if reply.at > 0 {
