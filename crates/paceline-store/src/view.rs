@@ -4,6 +4,7 @@ use crate::{Grant, Key, Snapshot};
 use paceline_core::{Dimension, Scope, ScopeState, Tick};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// More scopes than a process waits on at once; beyond that it starts anew.
 const MOST: usize = 8_192;
@@ -12,11 +13,17 @@ const LATELY: u64 = 512;
 
 /// The states that came with the last answers.
 #[derive(Debug, Default)]
-pub(crate) struct Views(Mutex<HashMap<Key, View>>);
+pub(crate) struct Views {
+    seen: Mutex<HashMap<Key, View>>,
+    /// How often the store may have lost everything.
+    losses: AtomicU64,
+}
 
 #[derive(Debug)]
 struct View {
     state: ScopeState,
+    /// The number of losses when it was seen.
+    losses: u64,
     /// Requests granted here lately, and the tally of all when that began and now.
     mine: u64,
     since: u64,
@@ -25,21 +32,35 @@ struct View {
 
 impl Views {
     pub(crate) fn see(&self, key: &str, state: ScopeState) {
-        let mut seen = self.0.lock();
-        let key = Key::new(key);
+        let mut seen = self.seen.lock();
+        let (key, losses) = (Key::new(key), self.losses.load(Ordering::Acquire));
         if let Some(view) = seen.get_mut(&key) {
-            view.state = state;
+            (view.state, view.losses) = (state, losses);
             return;
         }
         if seen.len() >= MOST {
             seen.clear();
         }
-        seen.insert(key, View { state, mine: 0, since: 0, all: 0 });
+        seen.insert(key, View { state, losses, mine: 0, since: 0, all: 0 });
+    }
+
+    /// The store may have lost everything.
+    #[cfg(feature = "redis")]
+    pub(crate) fn doubt(&self) {
+        self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What was seen of exactly that scope before the store may have lost it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn doubted(&self, key: &str) -> Option<ScopeState> {
+        let seen = self.seen.lock();
+        let view = seen.get(&Key::new(key))?;
+        (view.losses != self.losses.load(Ordering::Acquire)).then(|| view.state.clone())
     }
 
     /// Counts a grant that this process got.
     pub(crate) fn count(&self, grant: &Grant) {
-        let mut seen = self.0.lock();
+        let mut seen = self.seen.lock();
         let Some(view) = seen.get_mut(grant.key()) else { return };
         view.all = grant.receipt.before.of(&Dimension::Requests).whole();
         if view.mine == 0 || view.all < view.since {
@@ -54,14 +75,14 @@ impl Views {
 
     /// What this process has had of all that was granted lately, in thousandths.
     pub(crate) fn share(&self, key: &Key) -> u32 {
-        let seen = self.0.lock();
+        let seen = self.seen.lock();
         let Some(view) = seen.get(key).filter(|view| view.mine > 0) else { return 1_000 };
         let all = view.all.saturating_sub(view.since).max(view.mine);
         u32::try_from(view.mine * 1_000 / all).unwrap_or(1_000).max(1)
     }
 
     pub(crate) fn forget(&self, key: Option<&str>) {
-        let mut seen = self.0.lock();
+        let mut seen = self.seen.lock();
         match key {
             Some(key) => drop(seen.remove(&Key::new(key))),
             None => seen.clear(),
@@ -70,7 +91,7 @@ impl Views {
 
     /// The scope that governs `scope`, as far as is known.
     pub(crate) fn find(&self, scope: &Scope<'_>, now: Tick) -> Option<Snapshot> {
-        let seen = self.0.lock();
+        let seen = self.seen.lock();
         scope.candidates().find_map(|key| {
             let key = Key::new(key);
             let state = &seen.get(&key)?.state;
@@ -80,7 +101,7 @@ impl Views {
 
     /// Looks at what was seen of exactly that scope.
     pub(crate) fn of<R>(&self, key: &Key, look: impl FnOnce(&ScopeState) -> R) -> Option<R> {
-        self.0.lock().get(key).map(|view| look(&view.state))
+        self.seen.lock().get(key).map(|view| look(&view.state))
     }
 }
 

@@ -190,15 +190,23 @@ impl Batch {
         self.operations.extend(lanes.into_iter().map(operation));
     }
 
-    /// What is sent. `instant` is 0 for the server's own.
-    pub(super) fn encode(&self, instant: u64, templates: &Templates) -> Result<Arguments, Garbled> {
+    /// What is sent. `instant` is 0 for the server's own; `lost` gives what was seen of a scope before the
+    /// server may have lost it.
+    pub(super) fn encode(
+        &self,
+        instant: u64,
+        templates: &Templates,
+        lost: impl Fn(&str) -> Option<Record>,
+    ) -> Result<Arguments, Garbled> {
         let lanes = |state: &ScopeState| Record::of(state, Tick::ZERO, 0).into_lanes();
         let mut fresh = Vec::new();
         for (i, key) in self.keys.iter().enumerate() {
-            if let Some(declared) = templates.declared(key) {
-                fresh.push((i + 1, true, lanes(&declared)));
+            if let Some(record) = lost(key) {
+                fresh.push((i + 1, true, Vec::new(), Some(record)));
+            } else if let Some(declared) = templates.declared(key) {
+                fresh.push((i + 1, true, lanes(&declared), None));
             } else if !templates.policy.default_limits().is_empty() {
-                fresh.push((i + 1, false, lanes(&templates.policy.fresh())));
+                fresh.push((i + 1, false, lanes(&templates.policy.fresh()), None));
             }
         }
         let operations: Vec<_> = self.ended.iter().chain(&self.operations).collect();

@@ -8,7 +8,8 @@
 --
 --   KEYS     the keys of the scopes, each once
 --   ARGV[1]  the batch: { instant in us or 0 for the server's, longest hold in ns, learn first,
---            { what a scope looks like that is not stored: { key, whether it was declared, limits }... },
+--            { what a scope looks like that is not stored: { key, whether it was declared, limits, what
+--            was seen of it before the server lost it }... },
 --            { operations: { name, ... }... } }
 --   gives    { instant in us, the answers, the number of a key, its state, ... }
 
@@ -349,7 +350,14 @@ local function load_all()
   end
   for _, template in ipairs(batch[4]) do
     local i = template[1]
-    if not states[i] and template[2] then states[i] = fresh(template[3], false) end
+    if not states[i] and template[2] then
+      states[i] = template[4] or fresh(template[3], false)
+      -- What a process saw before the server lost it.
+      if template[4] then
+        age(template[4])
+        touched[i] = true
+      end
+    end
   end
 end
 

@@ -64,6 +64,7 @@ pub(super) struct Link {
     server: Server,
     timeout: Duration,
     connected: Option<Connected>,
+    hung_up: bool,
 }
 
 enum Connected {
@@ -80,7 +81,18 @@ impl fmt::Debug for Link {
 
 impl Link {
     pub(super) fn new(server: Server, timeout: Duration) -> Self {
-        Self { server, timeout, connected: None }
+        Self { server, timeout, connected: None, hung_up: false }
+    }
+
+    /// Whether there is a connection, as far as is known.
+    pub(super) fn is_up(&self) -> bool {
+        self.connected.is_some()
+    }
+
+    /// Whether the server was found to have hung up since the time before. What was sent into the dead
+    /// connection may at worst have been charged.
+    pub(super) fn hung_up(&mut self) -> bool {
+        std::mem::take(&mut self.hung_up)
     }
 
     pub(super) fn ping(&mut self) -> Result<(), StoreError> {
@@ -126,7 +138,10 @@ impl Link {
 
     fn evaluate(&mut self, batches: &[Arguments]) -> RedisResult<Vec<RedisResult<Value>>> {
         let evalsha = |batch| call("EVALSHA", &HASH, batch);
-        let mut answers = self.send(&batches.iter().map(evalsha).collect::<Vec<_>>())?;
+        let was_up = self.is_up();
+        let sent = self.try_send(&batches.iter().map(evalsha).collect::<Vec<_>>());
+        self.hung_up = was_up && sent.as_ref().is_err_and(is_hangup);
+        let mut answers = sent?;
         // A server that was restarted or flushed does not know the script: those batches did nothing.
         let lost: Vec<usize> = (0..answers.len()).filter(|i| is_noscript(&answers[*i])).collect();
         if !lost.is_empty() {
@@ -188,8 +203,7 @@ impl Link {
         }
         let was_connected = self.connected.is_some();
         match self.try_send(commands) {
-            // The server has hung up since the last time, as it does when it was restarted. What was
-            // sent into a dead connection may at worst be charged twice.
+            // The server has hung up since the last time, as it does when it was restarted.
             Err(error) if was_connected && is_hangup(&error) => self.try_send(commands),
             sent => sent,
         }

@@ -21,6 +21,7 @@ use batch::{Answer, Batch, Reply};
 use lease::Leases;
 use link::Link;
 pub use link::Server;
+use paceline_core::record::Record;
 use paceline_core::state::Receipt;
 use paceline_core::{
     Amount, Cause, Cost, Dimension, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait,
@@ -128,16 +129,33 @@ impl Redis {
             Clock::Real { .. } => 0,
             Clock::Virtual(_) => self.clock.wall_micros(),
         };
-        let arguments: Vec<_> = batches
-            .iter()
-            .map(|batch| batch.encode(instant, &self.templates))
-            .collect::<Result<_, _>>()
-            .map_err(StoreError::new)?;
+        let arguments = || {
+            let now = self.now(&here);
+            let lost = |key: &str| {
+                let state = here.views.doubted(key).filter(|state| state.governs(now))?;
+                Some(Record::of(&state, now, self.micros(now)))
+            };
+            let encode = |batch: &Batch| batch.encode(instant, &self.templates, lost);
+            let encoded: Result<Vec<_>, _> = batches.iter().map(encode).collect();
+            encoded.map_err(StoreError::new)
+        };
         // Whoever was behind one that found the server away need not find out again.
         let before = here.failures.load(Ordering::Acquire);
         let mut link = here.link.lock();
         let answered = match here.failures.load(Ordering::Acquire) == before {
-            true => link.run(&arguments),
+            true => {
+                // A server that hung up may have been restarted, and have lost everything.
+                if !link.is_up() {
+                    here.views.doubt();
+                }
+                let first = link.run(&arguments()?);
+                if first.is_err() && link.hung_up() {
+                    here.views.doubt();
+                    link.run(&arguments()?)
+                } else {
+                    first
+                }
+            }
             false => Err(StoreError::new("the server did not answer a moment ago")),
         };
         if answered.is_err() {
@@ -234,6 +252,9 @@ impl Redis {
 
     /// Now by the server's clock, as far as is known without asking.
     fn now(&self, here: &Here) -> Tick {
+        if self.epoch.get().is_none() {
+            return Tick::ZERO;
+        }
         let micros = self.local_micros().saturating_add(*here.ahead.lock());
         self.tick(u64::try_from(micros).unwrap_or(0))
     }
