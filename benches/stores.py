@@ -125,7 +125,7 @@ def tasks(storage: str, seconds: float, count: int = 32) -> tuple[float, list[fl
 
 def leased(storage: str, seconds: float) -> tuple[float, list[float]]:
     """Use a limit that is smaller than what one could send, and take it in leases."""
-    limiter = paceline.RateLimiter(storage, lease=0.1, max_wait=1)
+    limiter = paceline.RateLimiter(storage, lease=0.1)
     end = time.perf_counter() + seconds
     granted = []
     while time.perf_counter() < end:

@@ -93,8 +93,10 @@ fn courtesy(inner: &Inner, head: &Waiting, wait: &Wait, now: Tick) -> Duration {
         return Duration::ZERO;
     };
     let unit = Duration::from_nanos(limit.window.as_nanos() / limit.units.max(1));
-    let most = (if limit.burst > 1 { unit / 4 } else { unit / 64 }).min(MOST);
-    let waited = now.since(head.joined).as_nanos() / unit.as_nanos().max(1);
+    // Several units may be waited for at once, as for a lease.
+    let round = unit.max(wait.after);
+    let most = (if limit.burst > 1 { round / 4 } else { unit / 64 }).min(MOST);
+    let waited = now.since(head.joined).as_nanos() / round.as_nanos().max(1);
     most / ROUNDS * ROUNDS.saturating_sub(u32::try_from(waited).unwrap_or(ROUNDS))
 }
 
