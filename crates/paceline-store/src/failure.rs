@@ -419,13 +419,15 @@ impl Store for FailSafe {
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
-        if self.away.load(Ordering::Acquire) {
+        let was_away = self.away.load(Ordering::Acquire);
+        let observed = match grant.place {
+            Place::Cell(_) => self.local.observe(grant, reading),
+            Place::Key(_) => self.attempt(|store| store.observe(grant, reading)),
+        };
+        if was_away || self.away.load(Ordering::Acquire) {
             self.hear(grant, reading);
         }
-        if matches!(grant.place, Place::Cell(_)) {
-            return self.local.observe(grant, reading);
-        }
-        self.attempt(|store| store.observe(grant, reading))
+        observed
     }
 
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
