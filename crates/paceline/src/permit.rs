@@ -4,7 +4,7 @@ use crate::desk::Job;
 use crate::limiter::Inner;
 use crate::{Error, Limiter};
 use paceline_core::state::Receipt;
-use paceline_core::{Amount, Cost, Dimension, Reading};
+use paceline_core::{Amount, Cost, Dimension, Reading, Scope};
 use paceline_store::Grant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +109,15 @@ impl Permit {
             Fate::Over => drop(self.settle_to(&Cost::NOTHING)),
             Fate::Unsent | Fate::Sent => self.end(Fate::Unsent),
         }
+    }
+
+    /// Whether a limit paces the scope that was charged, as far as this process knows; none does while
+    /// the store is away.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        let store = &self.limiter.store;
+        let known = || store.view(&Scope::from_key(self.grant.key().as_str()));
+        !store.health().away && known().is_some_and(|(_, state, _)| state.has_limits())
     }
 
     /// Whether to settle, observe or cancel it is a visit to a store that takes time.

@@ -1,6 +1,5 @@
 //! The command line of `paceline batch`.
 
-use super::governed::Governed;
 use super::input::Request;
 use super::progress::Summary;
 use super::send::Sender;
@@ -269,7 +268,6 @@ impl Settings {
             retry,
             headers: self.headers.clone(),
             keep_headers: self.keep_headers,
-            governed: Governed::default(),
             unlimited: Semaphore::new(self.unlimited),
             stop,
             rejected: AtomicU64::new(0),

@@ -5,7 +5,6 @@
 //! with the file.
 
 mod args;
-mod governed;
 mod input;
 mod output;
 mod plan;

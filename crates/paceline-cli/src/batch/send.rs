@@ -1,6 +1,5 @@
 //! The life of one request: wait, send, learn, and again if need be.
 
-use super::governed::Governed;
 use super::input::{Body, Request};
 use super::output::{Record, body_of, headers_of};
 use paceline::retry::{Outcome, RetryConfig};
@@ -27,7 +26,6 @@ pub(super) struct Sender {
     /// Credentials and other headers that every request carries.
     pub(super) headers: HeaderMap,
     pub(super) keep_headers: bool,
-    pub(super) governed: Governed,
     /// Bounds what is in flight where no limit does.
     pub(super) unlimited: Semaphore,
     /// Turns true when the user asks to stop.
@@ -59,8 +57,7 @@ impl Sender {
             };
             record.wait(permit.waited());
             // Where no limit paces, a bound on what is in flight keeps us from flooding the host.
-            let governed = self.governed.find(&self.limiter, &permit).await;
-            let _slot = if governed { None } else { Some(self.slot().await?) };
+            let _slot = if permit.is_paced() { None } else { Some(self.slot().await?) };
             record.attempts += 1;
             record.error = None;
             let attempt = self.attempt(&request, &mut permit).await;
