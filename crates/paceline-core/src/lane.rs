@@ -40,10 +40,10 @@ impl Lane {
     /// An untouched window of `limit` that a server counts.
     #[must_use]
     pub fn fixed(limit: Limit) -> Self {
-        Self { bucket: Bucket::Fixed(Box::default()), ..Self::new(limit) }
+        Self::with_bucket(limit, Bucket::Fixed(Box::default()))
     }
 
-    /// A limit with a bucket that was stored.
+    /// A limit with the bucket that it has.
     pub(crate) fn with_bucket(limit: Limit, bucket: Bucket) -> Self {
         Self { bucket, ..Self::new(limit) }
     }
@@ -198,7 +198,7 @@ impl Lane {
         }
         let mut next = match &self.bucket {
             Bucket::Fixed(fixed) if !limit.strict && limit.origin != crate::Origin::Configured => {
-                Self { bucket: Bucket::Fixed(fixed.clone()), ..Self::new(limit) }
+                Self::with_bucket(limit, Bucket::Fixed(fixed.clone()))
             }
             _ => {
                 let mut next = Self::new(limit);
@@ -225,7 +225,7 @@ impl Lane {
         match &self.bucket {
             Bucket::Fixed(fixed) => {
                 let fixed = Fixed { spent: used(fixed.spent), ..**fixed };
-                Self { bucket: Bucket::Fixed(Box::new(fixed)), ..Self::new(limit) }
+                Self::with_bucket(limit, Bucket::Fixed(Box::new(fixed)))
             }
             _ => {
                 let mut part = Self::new(limit);

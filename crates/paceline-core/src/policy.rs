@@ -28,6 +28,12 @@ impl Policy {
         &self.default_limits
     }
 
+    /// Whether a host about which nothing is known decides anything.
+    #[must_use]
+    pub fn governs(&self) -> bool {
+        self.learn_first || !self.default_limits.is_empty()
+    }
+
     /// What a host looks like before anything is known or counted.
     #[must_use]
     pub fn fresh(&self) -> ScopeState {

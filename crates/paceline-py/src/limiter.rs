@@ -88,25 +88,22 @@ impl Limiter {
     ) -> PyResult<Permit> {
         let settled = self.settled()?;
         let call = settled.call(endpoint, cost, max_wait)?;
+        if settled.raise_on_limit {
+            return settled.ask(py, |limiter| limiter.acquire_now(call)).map(Permit::new);
+        }
         let mut bell = None;
-        let entered = match (settled.raise_on_limit, settled.limiter.is_slow()) {
-            (true, _) => settled.ask(py, |limiter| limiter.acquire_now(call))?,
-            (false, true) => {
-                let made = Arc::clone(bell.insert(ThreadBell::new(py)));
-                match settled.ask(py, |limiter| limiter.enter(&call, || made))? {
-                    Entry::Admitted(permit) => permit,
-                    Entry::Queued(waiter) => return settled.wait(py, waiter, bell),
-                }
-            }
-            (false, false) => {
-                let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
-                match settled.limiter.enter(&call, make).map_err(|error| raise(py, error))? {
-                    Entry::Admitted(permit) => permit,
-                    Entry::Queued(waiter) => return settled.wait(py, waiter, bell),
-                }
-            }
+        let entry = if settled.limiter.is_slow() {
+            // Outside of the interpreter none can be made.
+            let made = Arc::clone(bell.insert(ThreadBell::new(py)));
+            settled.ask(py, |limiter| limiter.enter(&call, || made))?
+        } else {
+            let make = || Arc::clone(bell.insert(ThreadBell::new(py))) as Arc<dyn Bell>;
+            settled.limiter.enter(&call, make).map_err(|error| raise(py, error))?
         };
-        Ok(Permit::new(entered))
+        match entry {
+            Entry::Admitted(permit) => Ok(Permit::new(permit)),
+            Entry::Queued(waiter) => settled.wait(py, waiter, bell),
+        }
     }
 
     /// Give what to await, or to enter with `async with`, for a permit.

@@ -55,6 +55,28 @@ impl Clock {
     }
 }
 
+/// The microsecond of a store's clock at which a process's ticks begin: 52 days before the first one that
+/// it sees, for instants that were stored before.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[derive(Debug, Default)]
+pub(crate) struct Epoch(std::sync::OnceLock<u64>);
+
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+impl Epoch {
+    /// A microsecond in ticks, exactly: or a request would leave before the instant at which it left.
+    pub(crate) fn tick(&self, micros: u64) -> Tick {
+        const BEFORE: u64 = 52 * 86_400 * 1_000_000;
+        let epoch = *self.0.get_or_init(|| micros.saturating_sub(BEFORE));
+        Tick::from_nanos(micros.saturating_sub(epoch).saturating_mul(1_000))
+    }
+
+    /// The microsecond at which it begins, once one was seen.
+    #[cfg(feature = "redis")]
+    pub(crate) fn begins(&self) -> Option<u64> {
+        self.0.get().copied()
+    }
+}
+
 impl Default for Clock {
     fn default() -> Self {
         Self::real()

@@ -1,5 +1,6 @@
 //! What happens when a store cannot be reached.
 
+use crate::store::in_order;
 use crate::{
     Admission, Ask, Clock, Grant, Health, Key, Memory, Place, Snapshot, Store, StoreError,
 };
@@ -318,6 +319,18 @@ impl FailSafe {
         }
     }
 
+    /// Tells what became of a grant: here, if it was given in the store's absence.
+    fn tell<R: Default>(
+        &self,
+        grant: &Grant,
+        step: impl FnOnce(&dyn Store) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        match grant.place {
+            Place::Cell(_) => step(&self.local),
+            Place::Key(_) => self.attempt(step),
+        }
+    }
+
     /// Does what has no outcome that a caller waits for. It is given up while the store is away, in every
     /// mode: the request itself was made. Nor does it tell that the store is back, for stores keep some of
     /// it to themselves.
@@ -360,17 +373,7 @@ impl Store for FailSafe {
             Err(error) => error,
             answers => return answers,
         };
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let admission = self.without(ask.scope, ask.cost, error.clone())?;
-            let waits = matches!(admission, Admission::Wait(..));
-            answers.push(Some(admission));
-            if waits {
-                break;
-            }
-        }
-        answers.resize_with(asks.len(), || None);
-        Ok(answers)
+        in_order(asks, |ask| self.without(ask.scope, ask.cost, error.clone()))
     }
 
     fn charge(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Verdict, StoreError> {
@@ -395,35 +398,20 @@ impl Store for FailSafe {
     }
 
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
-        // Admitted here, in its absence.
-        if matches!(grant.place, Place::Cell(_)) {
-            return self.local.settle(grant, actual);
-        }
-        self.attempt(|store| store.settle(grant, actual))
+        self.tell(grant, |store| store.settle(grant, actual))
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
-        // Admitted here, in its absence.
-        if matches!(grant.place, Place::Cell(_)) {
-            return self.local.close(grant);
-        }
-        self.attempt(|store| store.close(grant))
+        self.tell(grant, |store| store.close(grant))
     }
 
     fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
-        // Admitted here, in its absence.
-        if matches!(grant.place, Place::Cell(_)) {
-            return self.local.give_back(grant);
-        }
-        self.attempt(|store| store.give_back(grant))
+        self.tell(grant, |store| store.give_back(grant))
     }
 
     fn observe(&self, grant: &Grant, reading: &Reading) -> Result<bool, StoreError> {
         let was_away = self.away.load(Ordering::Acquire);
-        let observed = match grant.place {
-            Place::Cell(_) => self.local.observe(grant, reading),
-            Place::Key(_) => self.attempt(|store| store.observe(grant, reading)),
-        };
+        let observed = self.tell(grant, |store| store.observe(grant, reading));
         if was_away || self.away.load(Ordering::Acquire) {
             self.hear(grant, reading);
         }

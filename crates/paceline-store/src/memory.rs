@@ -158,7 +158,7 @@ impl Memory {
     fn govern<R>(&self, scope: &Scope<'_>, step: impl Step<R>) -> Option<R> {
         match self.find(scope, step) {
             Ok(result) => Some(result),
-            Err(step) => self.defaults_govern().then(|| self.exactly(scope.host(), step)),
+            Err(step) => self.policy.governs().then(|| self.exactly(scope.host(), step)),
         }
     }
 
@@ -213,11 +213,6 @@ impl Memory {
                 cell
             }
         }
-    }
-
-    /// Whether a scope about which nothing is stored decides anything.
-    fn defaults_govern(&self) -> bool {
-        self.policy.learn_first || !self.policy.default_limits().is_empty()
     }
 
     /// Runs `step` on the state of exactly that scope.
@@ -418,10 +413,6 @@ impl Store for Memory {
         }
     }
 
-    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
-        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
-    }
-
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
         self.granted(grant, |state, clock| state.settle(&grant.receipt, actual, clock.now()));
         Ok(())
@@ -485,7 +476,7 @@ impl Store for Memory {
             (cell.key().clone(), state.clone(), now)
         };
         let found = self.find(scope, copy).ok();
-        if found.is_some() || !self.defaults_govern() {
+        if found.is_some() || !self.policy.governs() {
             return Ok(found);
         }
         let host = scope.host();

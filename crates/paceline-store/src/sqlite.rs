@@ -10,6 +10,7 @@
 
 mod queue;
 
+use crate::clock::Epoch;
 use crate::combine::Combiner;
 use crate::process::{self, Close, PerProcess};
 use crate::template::Templates;
@@ -17,13 +18,13 @@ use crate::view::Views;
 use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
 use paceline_core::record::Record;
 use paceline_core::state::Receipt;
-use paceline_core::{Cost, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait};
+use paceline_core::{Cost, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict};
 use parking_lot::Mutex;
 use queue::Queue;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The layout of the file. Later releases read this one.
@@ -39,8 +40,7 @@ pub struct Sqlite {
     path: PathBuf,
     templates: Templates,
     clock: Clock,
-    /// The microsecond of the wall clock at which this process's ticks begin.
-    epoch: OnceLock<u64>,
+    epoch: Epoch,
     here: PerProcess<Here>,
 }
 
@@ -98,7 +98,7 @@ impl Sqlite {
             path,
             templates: Templates::new(policy),
             clock: clock.into(),
-            epoch: OnceLock::new(),
+            epoch: Epoch::default(),
             here: PerProcess::default(),
         }
     }
@@ -159,7 +159,7 @@ impl Sqlite {
         let mut visit = Visit {
             connection,
             templates: &self.templates,
-            now: self.tick(at),
+            now: self.epoch.tick(at),
             at,
             loaded: BTreeMap::new(),
         };
@@ -182,16 +182,8 @@ impl Sqlite {
         Ok(result)
     }
 
-    /// A microsecond of the wall clock in this process's ticks, exactly, or a request would leave before
-    /// the instant at which it left. They begin early enough for instants that were stored before.
-    fn tick(&self, micros: u64) -> Tick {
-        const BEFORE: u64 = 52 * 86_400 * 1_000_000;
-        let epoch = *self.epoch.get_or_init(|| micros.saturating_sub(BEFORE));
-        Tick::from_nanos(micros.saturating_sub(epoch).saturating_mul(1_000))
-    }
-
     fn now(&self) -> Tick {
-        self.tick(self.clock.wall_micros())
+        self.epoch.tick(self.clock.wall_micros())
     }
 }
 
@@ -233,10 +225,10 @@ impl Visit<'_> {
 
     /// The state of exactly that scope, made if need be.
     fn exactly(&mut self, key: &str) -> Result<&mut ScopeState, Error> {
-        let fresh = self.templates.policy.fresh();
+        let policy = &self.templates.policy;
         let loaded = self.load(key)?;
         loaded.changed = true;
-        Ok(loaded.state.get_or_insert(fresh))
+        Ok(loaded.state.get_or_insert_with(|| policy.fresh()))
     }
 
     /// The key of the scope that governs `scope`: the narrowest that decides anything, else the host
@@ -249,19 +241,18 @@ impl Visit<'_> {
             }
         }
         let host = scope.host();
-        if !self.templates.defaults_govern() {
+        if !self.templates.policy.governs() {
             return Ok(None);
         }
-        if self.load(host)?.state.is_none() {
-            let fresh = self.templates.policy.fresh();
-            self.load(host)?.state = Some(fresh);
-        }
+        let policy = &self.templates.policy;
+        self.load(host)?.state.get_or_insert_with(|| policy.fresh());
         Ok(Some(host))
     }
 
-    fn admit(&mut self, ask: Ask<'_>) -> Result<Admission, Error> {
+    /// Admits in the scope with that key, which is the one that governs.
+    fn admit(&mut self, key: Option<&str>, ask: Ask<'_>) -> Result<Admission, Error> {
         let now = self.now;
-        let Some(key) = self.governing(ask.scope)? else {
+        let Some(key) = key else {
             let receipt = Receipt::new(ask.cost.clone(), now);
             let place = Place::Key(Key::new(ask.scope.host()));
             return Ok(Admission::Granted(Grant { place, receipt }));
@@ -412,12 +403,12 @@ impl Store for Sqlite {
             let mut full: Vec<Key> = Vec::new();
             let mut answers = Vec::with_capacity(asks.len());
             for ask in asks {
-                let behind = visit.governing(ask.scope)?.map(Key::new);
-                if behind.is_some_and(|key| full.contains(&key)) {
+                let key = visit.governing(ask.scope)?;
+                if key.is_some_and(|key| full.iter().any(|full| full.as_str() == key)) {
                     answers.push(None);
                     continue;
                 }
-                let admission = visit.admit(*ask)?;
+                let admission = visit.admit(key, *ask)?;
                 if let Admission::Wait(key, _) = &admission {
                     full.push(key.clone());
                 }
@@ -443,10 +434,6 @@ impl Store for Sqlite {
             loaded.changed |= verdict.is_granted();
             Ok(verdict)
         })
-    }
-
-    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
-        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
     }
 
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {

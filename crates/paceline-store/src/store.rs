@@ -25,17 +25,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot be reached; then nobody was admitted.
     fn admit_all(&self, asks: &[Ask<'_>]) -> Result<Vec<Option<Admission>>, StoreError> {
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let admission = self.admit(ask.scope, ask.cost)?;
-            let waits = matches!(admission, Admission::Wait(..));
-            answers.push(Some(admission));
-            if waits {
-                break;
-            }
-        }
-        answers.resize_with(asks.len(), || None);
-        Ok(answers)
+        in_order(asks, |ask| self.admit(ask.scope, ask.cost))
     }
 
     /// Charges `cost` and forgets about it: a decision without a permit.
@@ -61,7 +51,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot be reached.
-    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError>;
+    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
+        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
+    }
 
     /// Corrects what a grant charged to what was spent.
     ///
@@ -162,6 +154,24 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn cell(&self, _scope: &Scope<'_>) -> Option<Arc<Cell>> {
         None
     }
+}
+
+/// Admits one after the other until one has to wait; those behind it are left undecided.
+pub(crate) fn in_order(
+    asks: &[Ask<'_>],
+    mut admit: impl FnMut(&Ask<'_>) -> Result<Admission, StoreError>,
+) -> Result<Vec<Option<Admission>>, StoreError> {
+    let mut answers = Vec::with_capacity(asks.len());
+    for ask in asks {
+        let admission = admit(ask)?;
+        let waits = matches!(admission, Admission::Wait(..));
+        answers.push(Some(admission));
+        if waits {
+            break;
+        }
+    }
+    answers.resize_with(asks.len(), || None);
+    Ok(answers)
 }
 
 /// A scope's key, a copy of its state, and the instant of the copy.

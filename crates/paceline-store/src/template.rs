@@ -52,9 +52,4 @@ impl Templates {
         }
         Some(state)
     }
-
-    /// Whether a host about which nothing is stored decides anything.
-    pub(crate) fn defaults_govern(&self) -> bool {
-        self.policy.learn_first || !self.policy.default_limits().is_empty()
-    }
 }

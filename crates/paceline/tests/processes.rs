@@ -113,11 +113,17 @@ impl Drop for Worker {
     }
 }
 
-/// Runs so many workers at the same time and gives all that they told.
-fn run(count: usize, task: &str, storage: &str, word: &str) -> Vec<u64> {
+/// Starts so many workers, which begin at the same time.
+fn start(count: usize, task: &str, storage: &str) -> Vec<Worker> {
     let mut workers: Vec<_> = (0..count).map(|_| Worker::start(task, storage)).collect();
     workers.iter_mut().for_each(Worker::wait_until_ready);
     workers.iter_mut().for_each(Worker::go);
+    workers
+}
+
+/// Runs so many workers at the same time and gives all that they told.
+fn run(count: usize, task: &str, storage: &str, word: &str) -> Vec<u64> {
+    let workers = start(count, task, storage);
     // All at once: a worker whose pipe is full would wait for its reader.
     let readers: Vec<_> = workers
         .into_iter()
@@ -209,9 +215,7 @@ fn leases_use_nearly_all_of_a_limit_never_more_and_hardly_ask() {
 /// Who waits in several processes for the same limit waits about as long.
 fn shares_fairly(storage: &str) {
     with_limit(storage, "50/1s");
-    let mut workers: Vec<_> = (0..4).map(|_| Worker::start("pace", storage)).collect();
-    workers.iter_mut().for_each(Worker::wait_until_ready);
-    workers.iter_mut().for_each(Worker::go);
+    let workers = start(4, "pace", storage);
     let counts: Vec<_> = workers.into_iter().map(|worker| worker.told("at").len()).collect();
     let fair = counts.iter().sum::<usize>() / 4;
     assert!(counts.iter().all(|count| *count * 3 > fair), "{counts:?}");

@@ -35,8 +35,8 @@ enum Operation {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Answer {
-    /// Done or not; not, too, where others wait before it.
-    Done(bool),
+    /// Done or not; not, too, where others wait before it. Nobody asks which.
+    Done(#[allow(dead_code)] bool),
     /// The number of the scope, the instant, and the tally before.
     Granted(usize, u64, Amounts),
     /// The same, and how many requests were granted at once.

@@ -669,6 +669,17 @@ local full = {}
 
 local function relative(at) return (at - now) * 1000 end
 
+-- Charges a cost and counts it as in flight. Gives { scope, instant, tally before }.
+local function grant(state, i, cost)
+  touched[i] = true
+  spend(state, cost)
+  turn(state)
+  add(state[YOUNG], cost)
+  local before = {}
+  for k, pair in ipairs(state[OVER]) do before[k] = { pair[1], pair[2] } end
+  return { i, now, before }
+end
+
 -- Gives { scope, instant, tally before } when it is granted, { scope, wait, what for } when it is not,
 -- and false behind others who wait.
 local function charge(candidates, cost, permit)
@@ -685,17 +696,15 @@ local function charge(candidates, cost, permit)
     full[i] = true
     return { i, after, by }
   end
-  touched[i] = true
-  spend(state, cost)
-  if not permit then return { i, now, {} } end
+  if not permit then
+    touched[i] = true
+    spend(state, cost)
+    return { i, now, {} }
+  end
   -- Another one goes when the first has no answer in time; then either answer will do.
   if state[PHASE] == FIRST then state[SINCE] = 0 end
   if state[PHASE] ~= OPEN then state[PHASE], state[UNTIL] = ASKING, PATIENCE end
-  turn(state)
-  add(state[YOUNG], cost)
-  local before = {}
-  for k, pair in ipairs(state[OVER]) do before[k] = { pair[1], pair[2] } end
-  return { i, now, before }
+  return grant(state, i, cost)
 end
 
 function operations.admit(candidates, cost) return charge(candidates, cost, true) end
@@ -735,14 +744,9 @@ function operations.lease(candidates, cost, many, span)
     full[i] = true
     return { i, after, by }
   end
-  local all = { { 'requests', many * UNIT } }
-  touched[i] = true
-  spend(state, all)
-  turn(state)
-  local before = {}
-  for k, pair in ipairs(state[OVER]) do before[k] = { pair[1], pair[2] } end
-  add(state[YOUNG], all)
-  return { i, now, before, many }
+  local answer = grant(state, i, { { 'requests', many * UNIT } })
+  answer[4] = many
+  return answer
 end
 
 function operations.settle(i, cost, at, actual)

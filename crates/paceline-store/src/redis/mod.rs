@@ -11,6 +11,7 @@ mod lease;
 mod link;
 mod script;
 
+use crate::clock::Epoch;
 use crate::combine::Combiner;
 use crate::process::PerProcess;
 use crate::template::Templates;
@@ -28,7 +29,6 @@ use paceline_core::{
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -43,8 +43,7 @@ pub struct Redis {
     timeout: Duration,
     templates: Templates,
     clock: Clock,
-    /// The microsecond of the server at which this process's ticks begin.
-    epoch: OnceLock<u64>,
+    epoch: Epoch,
     lease: Option<Duration>,
     here: PerProcess<Here>,
 }
@@ -97,7 +96,7 @@ impl Redis {
             timeout,
             templates: Templates::new(policy),
             clock: clock.into(),
-            epoch: OnceLock::new(),
+            epoch: Epoch::default(),
             lease: None,
             here: PerProcess::default(),
         }
@@ -171,7 +170,7 @@ impl Redis {
         };
         let mut replies = Vec::with_capacity(batches.len());
         for (i, (batch, value)) in batches.iter().zip(values).enumerate() {
-            let frame = |micros| self.tick(micros);
+            let frame = |micros| self.epoch.tick(micros);
             let read = |value| batch.decode(value, frame).map_err(StoreError::of_data);
             let reply = match value.and_then(read) {
                 Ok(reply) => reply,
@@ -227,23 +226,14 @@ impl Redis {
     }
 
     /// One operation on exactly one scope.
-    fn run_on(&self, key: &str, add: impl FnOnce(&mut Batch)) -> Result<bool, StoreError> {
+    fn run_on(&self, key: &str, add: impl FnOnce(&mut Batch)) -> Result<(), StoreError> {
         let mut batch = Batch::new(Scope::from_key(key).host());
         add(&mut batch);
-        let mut reply = self.run_one(batch)?;
-        Ok(matches!(reply.answers.pop(), Some(Answer::Done(true))))
-    }
-
-    /// A microsecond of the server in this process's ticks. They begin early enough for instants that
-    /// were stored before it began.
-    fn tick(&self, micros: u64) -> Tick {
-        const BEFORE: u64 = 52 * 86_400 * 1_000_000;
-        let epoch = *self.epoch.get_or_init(|| micros.saturating_sub(BEFORE));
-        Tick::from_nanos(micros.saturating_sub(epoch).saturating_mul(1_000))
+        self.run_one(batch).map(drop)
     }
 
     fn micros(&self, tick: Tick) -> u64 {
-        self.epoch.get().copied().unwrap_or(0).saturating_add(tick.as_nanos() / 1_000)
+        self.epoch.begins().unwrap_or(0).saturating_add(tick.as_nanos() / 1_000)
     }
 
     fn local_micros(&self) -> i64 {
@@ -252,11 +242,11 @@ impl Redis {
 
     /// Now by the server's clock, as far as is known without asking.
     fn now(&self, here: &Here) -> Tick {
-        if self.epoch.get().is_none() {
+        if self.epoch.begins().is_none() {
             return Tick::ZERO;
         }
         let micros = self.local_micros().saturating_add(*here.ahead.lock());
-        self.tick(u64::try_from(micros).unwrap_or(0))
+        self.epoch.tick(u64::try_from(micros).unwrap_or(0))
     }
 
     fn admission(
@@ -273,7 +263,7 @@ impl Redis {
         Some(match answer {
             Answer::Granted(number, at, before) | Answer::Leased(number, at, before, _) => {
                 let before = paceline_core::record::cost(before).unwrap_or_default();
-                let receipt = Receipt { cost: cost.clone(), at: self.tick(*at), before };
+                let receipt = Receipt { cost: cost.clone(), at: self.epoch.tick(*at), before };
                 let key = key(*number).unwrap_or_else(|| Key::new(scope.host()));
                 Admission::Granted(Grant { place: Place::Key(key), receipt })
             }
@@ -416,14 +406,9 @@ impl Store for Redis {
         })
     }
 
-    fn wait(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Option<Wait>, StoreError> {
-        Ok(self.snapshot(scope)?.and_then(|(_, state, now)| state.wait(cost, now)))
-    }
-
     fn settle(&self, grant: &Grant, actual: &Cost) -> Result<(), StoreError> {
         let (key, at) = (grant.key().as_str(), self.micros(grant.receipt.at));
-        self.run_on(key, |batch| batch.settle(key, &grant.receipt, at, actual))?;
-        Ok(())
+        self.run_on(key, |batch| batch.settle(key, &grant.receipt, at, actual))
     }
 
     fn close(&self, grant: &Grant) -> Result<bool, StoreError> {
@@ -459,8 +444,7 @@ impl Store for Redis {
 
     fn set_limit(&self, scope: &Scope<'_>, limit: Limit) -> Result<(), StoreError> {
         self.templates.declare(scope.key(), limit.clone());
-        self.run_on(scope.key(), |batch| batch.limit(scope.key(), limit))?;
-        Ok(())
+        self.run_on(scope.key(), |batch| batch.limit(scope.key(), limit))
     }
 
     fn spend(&self, scope: &Scope<'_>, cost: &Cost) -> Result<(), StoreError> {
@@ -488,7 +472,7 @@ impl Store for Redis {
             let state = reply.state(key).filter(|state| state.governs(reply.now))?;
             Some((Key::new(key), state.clone(), reply.now))
         });
-        if found.is_some() || !self.templates.defaults_govern() {
+        if found.is_some() || !self.templates.policy.governs() {
             return Ok(found);
         }
         let host = scope.host();
