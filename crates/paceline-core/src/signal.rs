@@ -18,6 +18,8 @@ pub enum Counting {
 pub struct Signal {
     /// The dimension.
     pub dimension: Dimension,
+    /// What the server calls this limit, where it may have several on one dimension: `burst`, `day`.
+    pub name: Option<Box<str>>,
     /// Units per window.
     pub limit: Option<u64>,
     /// Units left.
@@ -39,6 +41,11 @@ pub struct Reading {
     pub retry_after: Option<Duration>,
     /// Whether the response refused the call for rate or load reasons.
     pub rejected: bool,
+    /// Whether what is used up does not come back by waiting, such as OpenAI's `insufficient_quota`:
+    /// another attempt is no use (rule 25).
+    pub spent: bool,
+    /// What the server calls the bucket that it counted the request in, where one host has several.
+    pub bucket: Option<Box<str>>,
 }
 
 impl Reading {

@@ -66,6 +66,7 @@ impl<'a> Headers<'a> {
     ) -> Option<Signal> {
         let signal = Signal {
             dimension: Dimension::new(dimension).ok()?,
+            name: None,
             limit: self.get(&name("limit")).and_then(value::count).filter(|limit| *limit > 0),
             remaining: self.get(&name("remaining")).and_then(value::count),
             reset: self.get(&name("reset")).and_then(|text| value::until(text, self.now)),
@@ -124,7 +125,7 @@ pub fn detect<'a>(
         }
     }
     let (rejected, retry_after) = retry_after::read(&headers, &signals);
-    Reading { signals, retry_after, rejected }
+    Reading { signals, retry_after, rejected, ..Reading::default() }
 }
 
 /// Whether [`detect`] looks at a header's value. Cheap, because at most it does not.
