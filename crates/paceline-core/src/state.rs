@@ -417,6 +417,12 @@ impl ScopeState {
         self.lanes.get(at).map(Lane::limit)
     }
 
+    /// What was answered here so far: the [`before`](Receipt::before) of a request that leaves now.
+    #[must_use]
+    pub const fn tally(&self) -> &Cost {
+        &self.flight.over
+    }
+
     /// Whether any limit is known here.
     #[must_use]
     pub fn has_limits(&self) -> bool {

@@ -23,9 +23,11 @@ mod config;
 mod desk;
 mod endpoint;
 mod error;
+mod explain;
 mod limiter;
 mod line;
 mod permit;
+mod places;
 mod sync;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -35,6 +37,7 @@ pub use call::Call;
 pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
+pub use explain::Explanation;
 pub use limiter::{Builder, Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
 
