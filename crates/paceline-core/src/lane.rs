@@ -2,6 +2,7 @@
 
 use crate::fixed::Fixed;
 use crate::gcra::{self, Rate};
+use crate::search::Search;
 use crate::strict::Log;
 use crate::{Amount, Dimension, Limit, Origin, Tick, Window};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub struct Lane {
     rate: Rate,
     bucket: Bucket,
     limit: Arc<Limit>,
+    /// How the limit is searched for, where the server says nothing of it.
+    search: Option<Box<Search>>,
 }
 
 /// The three ways to count.
@@ -34,7 +37,7 @@ impl Lane {
     pub fn new(limit: Limit) -> Self {
         let bucket = if limit.strict { Bucket::Strict(Box::default()) } else { Bucket::Gcra(0) };
         let (dimension, rate) = (limit.dimension.clone(), Rate::new(&limit));
-        Self { dimension, rate, bucket, limit: Arc::new(limit) }
+        Self { dimension, rate, bucket, limit: Arc::new(limit), search: None }
     }
 
     /// An untouched window of `limit` that a server counts.
@@ -60,7 +63,51 @@ impl Lane {
         )
     }
 
-    /// Whether nobody stated the limit.
+    /// Requests at the rate that a search has found, or begins with.
+    pub(crate) fn searched(rate: u64, search: Search) -> Self {
+        let limit = Limit {
+            dimension: Dimension::Requests,
+            name: None,
+            units: rate,
+            window: Window::MINUTE,
+            burst: Search::burst(rate),
+            strict: false,
+            origin: Origin::Estimated,
+        };
+        Self::new(limit).with_search(Some(search))
+    }
+
+    pub(crate) fn with_search(self, search: Option<Search>) -> Self {
+        Self { search: search.map(Box::new), ..self }
+    }
+
+    /// The search for the limit, where there is one.
+    pub(crate) fn search(&self) -> Option<&Search> {
+        self.search.as_deref()
+    }
+
+    /// A request passed, or was refused: searches on from there.
+    pub(crate) fn search_on(&mut self, passed: Option<Tick>, now: Tick) {
+        let Some(mut search) = self.search.take() else { return };
+        let rate = self.limit.units;
+        let next = match passed {
+            Some(left) => search.pass(left, rate, now),
+            None => {
+                search.refuse(now);
+                rate
+            }
+        };
+        let limit = Limit { units: next, burst: Search::burst(next), ..Limit::clone(&self.limit) };
+        self.relimit(limit, now);
+        self.search = Some(search);
+    }
+
+    /// Whether the server has stated nothing of the limit.
+    pub(crate) fn is_guessed(&self) -> bool {
+        self.is_unstated() || self.search.is_some()
+    }
+
+    /// Whether it is what passed before a rejection.
     pub(crate) fn is_unstated(&self) -> bool {
         matches!(&self.bucket, Bucket::Fixed(fixed) if fixed.unstated)
     }
@@ -238,7 +285,9 @@ impl Lane {
                 next
             }
         };
-        std::mem::swap(self, &mut next);
+        // Whoever sets a limit searches for none.
+        next.search = self.search.take().filter(|_| next.limit.origin != Origin::Configured);
+        *self = next;
     }
 
     /// So many thousandths of it: of the limit, and of what is used.

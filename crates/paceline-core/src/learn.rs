@@ -42,6 +42,8 @@ impl ScopeState {
             self.strikes = 0;
             self.count_passed(now);
         }
+        let passed = (!reading.rejected).then_some(receipt.at);
+        self.lanes.iter_mut().for_each(|lane| lane.search_on(passed, now));
         for signal in &reading.signals {
             self.learn(receipt, signal, late, now);
         }
@@ -64,7 +66,7 @@ impl ScopeState {
         if reading.rejected || self.phase != Phase::Open {
             return false;
         }
-        if reading.is_silent() {
+        if reading.is_silent() && !self.lanes.iter().any(Lane::is_guessed) {
             return self.strikes == 0;
         }
         let mut after = self.clone();
@@ -168,7 +170,7 @@ impl ScopeState {
         if told.is_some() {
             self.lanes.retain(|lane: &mut Lane| {
                 let stands = !lane.limit().origin.is_provisional();
-                lane.limit().dimension != signal.dimension || (stands && !lane.is_unstated())
+                lane.limit().dimension != signal.dimension || (stands && !lane.is_guessed())
             });
         }
         let is_learned = |lane: &Lane| lane.limit().origin != Origin::Configured;
@@ -207,9 +209,10 @@ pub(crate) fn new_lane(signal: &Signal, units: u64) -> Lane {
     let stated = signal.window.is_some();
     let guessed = match (signal.counting, estimate(signal)) {
         // The first reset may be the end of a long window: only later ones show the distance.
-        (Counting::Fixed, Some(least)) => least.max(MINUTE),
+        (Counting::Fixed, Some(least)) => least.max(Window::MINUTE),
         (Counting::Bucket, Some(window)) => window,
-        (_, None) => MINUTE,
+        // Where nothing else is known, for that is met most often.
+        (_, None) => Window::MINUTE,
     };
     let limit = Limit {
         dimension: signal.dimension.clone(),
@@ -231,12 +234,6 @@ pub(crate) fn bounded(window: Window, units: u64) -> Window {
     let most = crate::time::nanos(FARTHEST).saturating_mul(units);
     Window::from_nanos(window.as_nanos().min(most)).unwrap_or(window)
 }
-
-/// Where nothing else is known, for the limits that are met most often count per minute.
-const MINUTE: Window = match Window::from_nanos(60_000_000_000) {
-    Some(window) => window,
-    None => unreachable!(),
-};
 
 /// The window that the arithmetic of the family implies.
 pub(crate) fn estimate(signal: &Signal) -> Option<Window> {

@@ -37,6 +37,7 @@ pub mod record;
 pub mod retry;
 pub mod routes;
 pub mod scope;
+mod search;
 pub mod signal;
 pub mod state;
 pub mod strict;

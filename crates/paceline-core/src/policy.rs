@@ -11,6 +11,8 @@ pub struct Policy {
     /// In a scope of which nothing is known, one request goes ahead and the others follow its
     /// answer.
     pub learn_first: bool,
+    /// Where a server says nothing of its limits, the rate is searched for from its rejections.
+    pub adaptive: bool,
     /// The longest hold that a server can ask for; afterwards one request goes first.
     pub max_hold: Duration,
 }
@@ -31,21 +33,27 @@ impl Policy {
     /// Whether a host about which nothing is known decides anything.
     #[must_use]
     pub fn governs(&self) -> bool {
-        self.learn_first || !self.default_limits.is_empty()
+        self.learn_first || self.adaptive || !self.default_limits.is_empty()
     }
 
     /// What a host looks like before anything is known or counted.
     #[must_use]
     pub fn fresh(&self) -> ScopeState {
-        if self.default_limits.is_empty() && self.learn_first {
-            return ScopeState::unknown();
+        match (self.default_limits.as_slice(), self.adaptive, self.learn_first) {
+            ([], true, _) => ScopeState::searching(),
+            ([], false, true) => ScopeState::unknown(),
+            (limits, ..) => ScopeState::with_limits(limits),
         }
-        ScopeState::with_limits(&self.default_limits)
     }
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { default_limits: Vec::new(), learn_first: false, max_hold: Duration::from_secs(60) }
+        Self {
+            default_limits: Vec::new(),
+            learn_first: false,
+            adaptive: false,
+            max_hold: Duration::from_secs(60),
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::fixed::Fixed;
 use crate::flight::Flight;
 use crate::gcra::Rate;
 use crate::lane::{Bucket, Lane};
+use crate::search::Search;
 use crate::state::Phase;
 use crate::strict::{Entry, Log};
 use crate::{Amount, Cost, Counting, Dimension, Limit, Origin, ScopeState, Signal, Tick, Window};
@@ -77,6 +78,10 @@ pub struct LaneRecord {
     /// What the server calls it; empty where it has no name. Not in the first release.
     #[serde(default)]
     name: String,
+    /// A limit that is searched for: the peak, what passed, since when, when it was refused, and what
+    /// passed since then.
+    #[serde(default)]
+    search: Option<(u64, u64, Offset, Offset, u64)>,
 }
 
 /// A signal with all that can be concluded from it alone, for those who imitate
@@ -231,6 +236,17 @@ impl LaneRecord {
             start: NEVER,
             last: NEVER,
             name: limit.name.as_deref().unwrap_or_default().to_owned(),
+            search: lane.search().map(|search| {
+                let refused = (search.refused != Tick::ZERO).then_some(search.refused);
+                let since = (search.since != Tick::ZERO).then_some(search.since);
+                (
+                    search.peak,
+                    search.passed,
+                    frame.known(since),
+                    frame.known(refused),
+                    search.streak,
+                )
+            }),
         };
         match lane.bucket_kind() {
             Bucket::Gcra(tat) => record.level = tat.saturating_sub(rate.at(frame.now)),
@@ -287,7 +303,14 @@ impl LaneRecord {
                 unstated: self.kind == 3,
             })),
         };
-        Ok(Lane::with_bucket(limit, bucket))
+        let search = self.search.map(|(peak, passed, since, refused, streak)| Search {
+            streak,
+            peak: peak.min(Search::MOST),
+            passed,
+            since: frame.maybe(since).unwrap_or(Tick::ZERO),
+            refused: frame.maybe(refused).unwrap_or(Tick::ZERO),
+        });
+        Ok(Lane::with_bucket(limit, bucket).with_search(search))
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Routes {
 #[derive(Debug, Default)]
 struct Node {
     bucket: Option<Arc<str>>,
-    below: HashMap<Box<str>, Node>,
+    below: HashMap<Box<str>, Self>,
 }
 
 impl Routes {

@@ -11,6 +11,7 @@
 use crate::flight::Flight;
 use crate::gcra::Rate;
 use crate::lane::Lane;
+use crate::search::Search;
 use crate::{Amount, Cost, Dimension, Limit, Origin, Tick};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -186,6 +187,13 @@ impl ScopeState {
     #[must_use]
     pub fn unknown() -> Self {
         Self { phase: Phase::First, ..Self::default() }
+    }
+
+    /// A scope of which nothing is known, and the rate of which is searched for.
+    #[must_use]
+    pub fn searching() -> Self {
+        let lane = Lane::searched(Search::FIRST, Search::new());
+        Self { lanes: SmallVec::from_iter([lane]), ..Self::default() }
     }
 
     /// Charges `cost` in every dimension that it spends, or nothing at all.

@@ -30,6 +30,12 @@ const UNITS: [(&str, u64); 5] = [
 const LONGEST: u64 = 3_650 * 86_400_000_000_000;
 
 impl Window {
+    /// One minute: what limits are counted by most often.
+    pub const MINUTE: Self = match NonZeroU64::new(60_000_000_000) {
+        Some(nanos) => Self(nanos),
+        None => unreachable!(),
+    };
+
     /// Reads `"1m"`; a bare unit (`"m"`) means one of it.
     ///
     /// # Errors

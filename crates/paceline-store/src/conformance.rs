@@ -50,6 +50,7 @@ fn compare(make: Make<'_>, number: u64) {
     if number % 4 == 2 {
         policy.set_default_limits([limit("20/1s"), limit("tokens=5000/1m")]);
     }
+    policy.adaptive = number % 5 == 3;
     let clock = VirtualClock::default();
     let ours = make(policy.clone(), clock.clone());
     let reference = Memory::with_clock(policy, clock.clone());

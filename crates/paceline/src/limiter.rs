@@ -89,6 +89,15 @@ impl Builder {
         self
     }
 
+    /// Where a server says nothing of its limits, searches for the rate that it allows: starts slowly,
+    /// rises while requests pass, and falls back a little when one is refused. What was found is kept
+    /// in the store.
+    #[must_use]
+    pub const fn adaptive(mut self, yes: bool) -> Self {
+        self.policy.adaptive = yes;
+        self
+    }
+
     /// The longest wait that a server can impose at once; 60 seconds unless set.
     #[must_use]
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {

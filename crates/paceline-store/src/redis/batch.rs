@@ -199,14 +199,14 @@ impl Batch {
         lost: impl Fn(&str) -> Option<Record>,
     ) -> Result<Arguments, Garbled> {
         let lanes = |state: &ScopeState| Record::of(state, Tick::ZERO, 0).into_lanes();
-        let mut fresh = Vec::new();
+        let (mut fresh, unknown) = (Vec::new(), templates.policy.fresh());
         for (i, key) in self.keys.iter().enumerate() {
             if let Some(record) = lost(key) {
                 fresh.push((i + 1, true, Vec::new(), Some(record)));
             } else if let Some(declared) = templates.declared(key) {
                 fresh.push((i + 1, true, lanes(&declared), None));
-            } else if !templates.policy.default_limits().is_empty() {
-                fresh.push((i + 1, false, lanes(&templates.policy.fresh()), None));
+            } else if unknown.has_limits() {
+                fresh.push((i + 1, false, lanes(&unknown), None));
             }
         }
         let operations: Vec<_> = self.ended.iter().chain(&self.operations).collect();

@@ -25,6 +25,9 @@ local SOON, NO_ANSWER = 5 * SECOND, 150 * SECOND
 local FLOOR, BLUR, SLIGHT = SECOND / 10, 1.5 * SECOND, SECOND / 100
 local MOST_LEARNED, FARTHEST, MOST = 8, 86400 * SECOND, 1000000000000
 local LONGEST = 3650 * 86400 * SECOND
+-- As in search.rs, where a search is { peak, passed, since, refused, streak }.
+local PEAK, PASSED, SINCE_PASSED, REFUSED, STREAK = 1, 2, 3, 4, 5
+local MOST_RATE, BACK, STEEPEST, OVER = 10000000, 80, 5, 8
 -- Limits that somebody set are kept for a month of idleness, and for twelve of their windows.
 local CONFIGURED, WINDOWS = 30 * 86400 * SECOND, 12
 
@@ -34,6 +37,7 @@ local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES = 9, 10, 11, 12, 13, 14
 -- Fields of a limit.
 local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
 local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
+local SEARCH = 16
 local OPEN, FIRST, ASKING = 0, 1, 2
 local BUCKET, STRICT, FIXED, UNSTATED = 0, 1, 2, 3
 local DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 1, 2, 3, 4
@@ -284,6 +288,7 @@ local function relimit(lane, limit)
     and (lane[KIND] == STRICT) == (limit[KIND] == STRICT) then
     return
   end
+  if limit[ORIGIN] == BY_HAND then lane[SEARCH] = nil end
   local stays = lane[KIND] >= FIXED and limit[KIND] ~= STRICT and limit[ORIGIN] ~= BY_HAND
   local used
   if not stays then
@@ -325,6 +330,10 @@ local function age(state)
     for _, entry in ipairs(lane[ENTRIES]) do
       past(entry, 1)
       past(entry, 2)
+    end
+    local search = lane[SEARCH]
+    for field = SINCE_PASSED, search and REFUSED or 0 do
+      if search[field] ~= NEVER then past(search, field) end
     end
     for field = RESET, LAST do
       if lane[field] ~= NEVER then past(lane, field) end
@@ -639,7 +648,7 @@ local function learning()
     end
     if told > 0 then
       keep_lanes(state, function(lane)
-        return lane[DIMENSION] ~= dimension or (lane[ORIGIN] > DEFAULT and lane[KIND] ~= UNSTATED)
+        return lane[DIMENSION] ~= dimension or (lane[ORIGIN] > DEFAULT and lane[KIND] ~= UNSTATED and not lane[SEARCH])
       end)
     end
     local learned, others_learned = nil, 0
@@ -717,7 +726,52 @@ local function learning()
     end
   end
 
-  return reject, count_passed, learn, keep_lanes
+  -- A twentieth below the peak, the peak after as many requests as it takes back, and more beyond.
+  local function cubic(peak, passed)
+    local back = max(BACK, floor(peak / 40))
+    local far = min(floor(math.abs(back - passed) * 100 / back), STEEPEST * 100)
+    local part = div(peak * far * far * far, 10000000)
+    return passed < back and peak - floor(part / 2) or peak + part
+  end
+
+  local function search_on(state, passed, left)
+    for _, lane in ipairs(state[LANES]) do
+      local search = lane[SEARCH]
+      if search then
+        local rate = lane[UNITS]
+        local next_rate = rate
+        if search[SINCE_PASSED] == NEVER then search[SINCE_PASSED] = 0 end
+        if passed then
+          search[PASSED] = search[PASSED] + 1
+          if search[REFUSED] ~= NEVER and left >= search[REFUSED] then
+            search[STREAK] = search[STREAK] + 1
+          end
+          local over = search[REFUSED] ~= NEVER and search[STREAK] >= OVER
+          if over then
+            local measured = muldiv(search[PASSED], 60 * SECOND, max(-search[SINCE_PASSED], 1))
+            local before = search[PEAK] - floor(search[PEAK] / 5)
+            search[PEAK] = min(max(measured, before, 1), rate)
+            search[PASSED], search[SINCE_PASSED], search[REFUSED] = 0, 0, NEVER
+          end
+          if search[REFUSED] ~= NEVER then
+            next_rate = rate
+          elseif search[PEAK] == 0 then
+            next_rate = rate + max(floor(rate / 16), 1)
+          else
+            next_rate = cubic(search[PEAK], search[PASSED])
+          end
+          next_rate = min(max(next_rate, 1), MOST_RATE)
+        else
+          search[REFUSED], search[STREAK] = 0, 0
+        end
+        local limit = limit_of(lane)
+        limit[UNITS], limit[BURST] = next_rate, 1 + floor(next_rate / 3000)
+        relimit(lane, limit)
+      end
+    end
+  end
+
+  return reject, count_passed, search_on, learn, keep_lanes
 end
 
 -- The operations -----------------------------------------------------------------------------------
@@ -849,7 +903,7 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
   if not state then before = {} end
   state = exactly(i)
   at = relative(at)
-  local reject, count_passed, learn = learning()
+  local reject, count_passed, search_on, learn = learning()
   local late = at < state[ANSWERED]
   land(state, cost, at)
   turn(state)
@@ -859,6 +913,7 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
     state[STRIKES] = 0
     count_passed(state)
   end
+  search_on(state, not rejected, at)
   for _, signal in ipairs(signals) do learn(state, cost, before, signal, late) end
   if #state[LANES] > 0 and #signals > 0 and not rejected then state[PHASE] = OPEN end
   forget_nothing_known(state)
@@ -866,7 +921,7 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
 end
 
 function operations.limit(i, limit)
-  local _, _, _, keep_lanes = learning()
+  local _, _, _, _, keep_lanes = learning()
   local state, known = exactly(i), nil
   for _, lane in ipairs(state[LANES]) do
     if lane[DIMENSION] == limit[DIMENSION] and lane[WINDOW] == limit[WINDOW] then
