@@ -23,13 +23,21 @@ mod config;
 mod desk;
 mod endpoint;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod limiter;
 mod line;
 mod permit;
+#[cfg(feature = "reqwest")]
+pub mod reqwest;
 mod sync;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "tower")]
+pub mod tower;
 
+#[cfg(feature = "http")]
+pub use self::http::Paced;
 pub use bell::Bell;
 pub use call::Call;
 pub use config::{Config, ConfigError};

@@ -31,7 +31,7 @@ pub struct Limiter {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
-    max_wait: Option<Duration>,
+    pub(crate) max_wait: Option<Duration>,
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     /// Whether asking the store takes time.
     pub(crate) is_slow: bool,
