@@ -15,6 +15,16 @@
 //! permit.settle(&[("tokens", 842.0)])?; // the answer was shorter than feared
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Features
+//!
+//! | Feature | What it adds |
+//! | --- | --- |
+//! | `tokio` (default) | `Limiter::acquire`, which waits in a task |
+//! | `sqlite`, `redis` (default) | limits that processes share |
+//! | `reqwest` | `paceline::reqwest::RateLimitMiddleware` |
+//! | `tower` | `paceline::tower::RateLimitLayer`, for hyper-util, octocrab and others |
+//! | `http` | what both stand on, for a client of your own: `paceline::http` |
 
 mod bell;
 mod blocking;
