@@ -258,19 +258,19 @@ impl Paced {
         self.permit.lock().settle(actual)
     }
 
-    /// The pause before another attempt, which is then part of the wait; `None` when the answer is to
-    /// be handed back.
+    /// The pause before `request`, which was answered with `status`, is sent again; it is then part of
+    /// the wait. `None` when the answer is to be handed back.
     pub fn again(
         &mut self,
         retry: &RetryConfig,
-        method: &Method,
+        request: &dyn Outgoing,
         status: StatusCode,
     ) -> Option<Duration> {
         if self.reading.spent {
             return None;
         }
         let outcome = Outcome {
-            method: method.as_str(),
+            method: request.method().as_str(),
             status: status.as_u16(),
             retry_after: self.reading.retry_after,
             attempt: self.attempts.saturating_sub(1),

@@ -148,7 +148,7 @@ impl Middleware for RateLimitMiddleware {
             else {
                 return Ok(response);
             };
-            let Some(pause) = paced.again(&self.retry, spare.method(), response.status()) else {
+            let Some(pause) = paced.again(&self.retry, &spare, response.status()) else {
                 return Ok(response);
             };
             drop(response);

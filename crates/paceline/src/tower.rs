@@ -164,7 +164,7 @@ impl<B: Clone, R: Incoming, E> Policy<Request<B>, R, E> for Retry {
         let response = result.as_mut().ok()?;
         let status = response.status();
         let mut paced = response.extensions_mut().get::<Paced>()?.clone();
-        let pause = paced.again(&self.config, request.method(), status)?;
+        let pause = paced.again(&self.config, request, status)?;
         // The next attempt goes on from here.
         request.extensions_mut().insert(paced);
         Some(tokio::time::sleep(pause))
