@@ -1,12 +1,13 @@
 //! `cargo run --example with_reqwest`: chat calls through reqwest, paced by requests and by tokens.
 //!
-//! Nothing is declared: one call goes first, and its answer tells the limits.
+//! Nothing is declared: one call goes first, and its answer tells the limits. What a call spends is
+//! estimated from its body.
 
 #![allow(clippy::print_stdout)] // An example shows its results.
 
 use futures_util::future::try_join_all;
 use paceline::reqwest::RateLimitMiddleware;
-use paceline::{Amount, Cost, Limiter, Paced};
+use paceline::{Cost, Limiter, Paced, estimate};
 use paceline_cli::sandbox::{Config, Family, Policy, Sandbox};
 use reqwest_middleware::ClientBuilder;
 use serde_json::{Value, json};
@@ -19,9 +20,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (policy, headers) = (Policy::Bucket, Family::Openai);
     let server = Sandbox::start(Config { limits, policy, headers, ..Config::default() }).await?;
 
-    let client = ClientBuilder::new(reqwest::Client::new())
-        .with(RateLimitMiddleware::new(Limiter::builder().learn_first(true).build()))
-        .build();
+    let limiter = Limiter::builder().learn_first(true).build();
+    let pace = RateLimitMiddleware::new(limiter).cost(|request| {
+        let body = request.body().and_then(|body| serde_json::from_slice(body).ok());
+        let tokens = body.and_then(|body| estimate::tokens(&body));
+        tokens.map_or(Cost::ONE, |tokens| tokens.cost())
+    });
+    let client = ClientBuilder::new(reqwest::Client::new()).with(pace).build();
     let begun = Instant::now();
     let calls = (1..=100).map(|words| {
         let (client, url) = (client.clone(), format!("{}/v1/chat/completions", server.url()));
@@ -29,12 +34,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let prompt = "word ".repeat(words);
             let messages = json!([{"role": "user", "content": prompt}]);
             let body = json!({"model": "gpt-4o", "messages": messages, "max_tokens": 100});
-            // A token is four letters, more or less; the answer takes at most a hundred.
-            let tokens = Amount::units(prompt.len() as u64 / 4 + 100);
             let response = client
                 .post(url)
                 .header("content-type", "application/json")
-                .with_extension(Cost::ONE.with("tokens", tokens)?)
                 .body(body.to_string())
                 .send()
                 .await?

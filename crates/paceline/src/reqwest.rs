@@ -98,11 +98,13 @@ impl RateLimitMiddleware {
     /// ([`with_extension`](reqwest_middleware::RequestBuilder::with_extension)).
     ///
     /// ```
-    /// use paceline::{Amount, Cost, Limiter, reqwest::RateLimitMiddleware};
+    /// use paceline::{Cost, Limiter, estimate, reqwest::RateLimitMiddleware};
     ///
+    /// // The tokens of an LLM call; anything else spends one request.
     /// let middleware = RateLimitMiddleware::new(Limiter::builder().build()).cost(|request| {
-    ///     let bytes = request.body().map_or(0, <[u8]>::len) as u64;
-    ///     Cost::ONE.with("bytes", Amount::units(bytes)).expect("a dimension")
+    ///     let body = request.body().and_then(|body| serde_json::from_slice(body).ok());
+    ///     let tokens = body.and_then(|body| estimate::tokens(&body));
+    ///     tokens.map_or(Cost::ONE, |tokens| tokens.cost())
     /// });
     /// ```
     #[must_use]

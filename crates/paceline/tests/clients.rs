@@ -205,6 +205,35 @@ async fn rule_21_a_wait_that_is_too_long_is_an_error_at_once_with_the_servers_fu
 }
 
 #[tokio::test]
+async fn rule_21_a_pause_that_is_too_long_hands_the_answer_back_instead() {
+    let api = Api::start().await;
+    let limiter = || Limiter::builder().max_wait(Duration::from_millis(8)).build();
+    let client = ServiceBuilder::new()
+        .retry(Retry::new(quick()))
+        .layer(RateLimitLayer::new(limiter()))
+        .service(hyper());
+    let response = client.oneshot(get(&format!("{}/busy", api.url))).await.unwrap();
+    // There is time for the first pause, of 5 ms, and not for the second, of 10 ms.
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(paced(response.extensions()).attempts, 2);
+
+    let api = Api::start().await;
+    let request = middleware(&limiter()).get(format!("{}/busy", api.url));
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(paced(response.extensions()).attempts, 2);
+}
+
+#[tokio::test]
+async fn a_retry_leaves_alone_what_no_layer_beneath_has_paced() {
+    let api = Api::start().await;
+    let client = ServiceBuilder::new().retry(Retry::new(quick())).service(hyper());
+    let response = client.oneshot(get(&format!("{}/busy", api.url))).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(api.asked().len(), 1);
+}
+
+#[tokio::test]
 async fn a_request_without_a_host_says_what_is_wrong() {
     let client = RateLimitLayer::new(Limiter::builder().build()).layer(hyper());
     let error = client.oneshot(get("/items")).await.unwrap_err();
