@@ -22,6 +22,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! What takes a service, such as async-openai's `Client::with_http_service`, takes one that executes the
+//! request on such a client.
+//!
 //! A client that follows redirects by itself takes one permit for all hops. To pace each, have it
 //! follow none (`reqwest::redirect::Policy::none()`), or use
 //! `tower_http::follow_redirect` above a `paceline::tower::RateLimitLayer`.
