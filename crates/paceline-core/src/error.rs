@@ -47,6 +47,11 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// An account that is no plain name. It is not shown, for it may be the secret itself.
+    #[error(
+        "bad account: expected a name of at most 64 letters, digits, '-', '.', '_' or '~', such as \"team-a\""
+    )]
+    Account,
     /// A retry configuration that contradicts itself.
     #[error("bad retry configuration: {0}")]
     Retry(String),

@@ -17,12 +17,18 @@ pub struct Fixed {
     pub(crate) began: Option<Tick>,
     /// The reset before that, from which the window can be measured.
     pub(crate) last: Option<Tick>,
+    /// Nobody stated the limit: it is what passed until a rejection. Whatever is more than that is
+    /// tried one at a time instead of waited for.
+    pub(crate) unstated: bool,
 }
 
 impl Fixed {
     /// Nanoseconds until `amount` fits under `limit`; 0 when it does now.
     #[must_use]
     pub fn wait(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> u64 {
+        if self.unstated {
+            return 0;
+        }
         let current = self.rolled(window, now);
         if current.spent.is_zero() || current.spent.plus(amount) <= limit {
             return 0;
@@ -50,7 +56,13 @@ impl Fixed {
     /// What is left now.
     #[must_use]
     pub fn remaining(&self, limit: Amount, window: u64, now: Tick) -> Amount {
-        limit.minus(self.rolled(window, now).spent)
+        limit.minus(self.spent(window, now))
+    }
+
+    /// What was spent in the present window.
+    #[must_use]
+    pub fn spent(&self, window: u64, now: Tick) -> Amount {
+        self.rolled(window, now).spent
     }
 
     /// The next reset, if it is known and not past.
@@ -89,7 +101,9 @@ impl Fixed {
     /// to tell, for that usually begins with the next request.
     fn rolled(&self, window: u64, now: Tick) -> Self {
         match self.ends(window) {
-            Some(end) if end <= now => Self { last: self.reset.or(self.last), ..Self::default() },
+            Some(end) if end <= now => {
+                Self { last: self.reset.or(self.last), unstated: self.unstated, ..Self::default() }
+            }
             _ => *self,
         }
     }

@@ -3,7 +3,7 @@
 use crate::fixed::Fixed;
 use crate::gcra::{self, Rate};
 use crate::strict::Log;
-use crate::{Amount, Dimension, Limit, Tick};
+use crate::{Amount, Dimension, Limit, Origin, Tick, Window};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,33 @@ impl Lane {
     #[must_use]
     pub fn fixed(limit: Limit) -> Self {
         Self::with_bucket(limit, Bucket::Fixed(Box::default()))
+    }
+
+    /// What passes in a window of a server that states no limit, of which nothing is known yet.
+    pub(crate) fn unstated(window: Window) -> Self {
+        let limit = Limit {
+            dimension: Dimension::Requests,
+            name: None,
+            units: 1,
+            window,
+            burst: 1,
+            strict: false,
+            origin: Origin::Estimated,
+        };
+        Self::with_bucket(
+            limit,
+            Bucket::Fixed(Box::new(Fixed { unstated: true, ..Fixed::default() })),
+        )
+    }
+
+    /// Whether nobody stated the limit.
+    pub(crate) fn is_unstated(&self) -> bool {
+        matches!(&self.bucket, Bucket::Fixed(fixed) if fixed.unstated)
+    }
+
+    /// Whether nobody knows if the server has room for `amount`: it has to be tried.
+    pub(crate) fn is_doubtful(&self, amount: Amount, now: Tick) -> bool {
+        self.is_unstated() && !amount.is_zero() && self.remaining(now) < amount
     }
 
     /// A limit with the bucket that it has.
@@ -197,7 +224,7 @@ impl Lane {
             return;
         }
         let mut next = match &self.bucket {
-            Bucket::Fixed(fixed) if !limit.strict && limit.origin != crate::Origin::Configured => {
+            Bucket::Fixed(fixed) if !limit.strict && limit.origin != Origin::Configured => {
                 Self::with_bucket(limit, Bucket::Fixed(fixed.clone()))
             }
             _ => {

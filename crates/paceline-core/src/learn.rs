@@ -8,7 +8,7 @@
 
 use crate::lane::Lane;
 use crate::state::{Phase, Receipt, ScopeState};
-use crate::{Amount, Counting, Limit, Origin, Policy, Reading, Signal, Tick, Window};
+use crate::{Amount, Counting, Dimension, Limit, Origin, Policy, Reading, Signal, Tick, Window};
 use std::time::Duration;
 
 /// The least hold after a rejection that names no usable wait; doubles with each repetition.
@@ -18,6 +18,10 @@ const FLOOR: Duration = Duration::from_millis(100);
 const BLUR: Duration = Duration::from_millis(1_500);
 /// And by so much in any case.
 const SLIGHT: Duration = Duration::from_millis(10);
+/// How many limits a server can teach one scope: a hostile one could make up names for ever.
+const MOST_LEARNED: usize = 8;
+/// No word of a server makes anybody wait for one unit longer than that before it is asked again.
+const FARTHEST: Duration = Duration::from_secs(86_400);
 
 impl ScopeState {
     /// The answer to the request behind `receipt` came: takes over what it says. Tells whether
@@ -33,14 +37,15 @@ impl ScopeState {
         let was_first = self.land(receipt);
         self.flight.turn(self.generation(), now);
         if reading.rejected {
-            self.reject(reading, policy, now);
+            self.reject(receipt, reading, policy, now);
         } else {
             self.strikes = 0;
+            self.count_passed(now);
         }
         for signal in &reading.signals {
             self.learn(receipt, signal, late, now);
         }
-        if self.has_limits() && !reading.rejected {
+        if self.has_limits() && !reading.signals.is_empty() && !reading.rejected {
             self.phase = Phase::Open;
         }
         self.forget_nothing_known(now);
@@ -67,7 +72,7 @@ impl ScopeState {
         after.lanes == self.lanes && after.strikes == self.strikes && after.hold == self.hold
     }
 
-    fn reject(&mut self, reading: &Reading, policy: &Policy, now: Tick) {
+    fn reject(&mut self, receipt: &Receipt, reading: &Reading, policy: &Policy, now: Tick) {
         let repeated = self.hold > now;
         let floor = FLOOR.saturating_mul(1 << self.strikes.min(16));
         let named = reading.retry_after.filter(|told| !told.is_zero());
@@ -76,13 +81,60 @@ impl ScopeState {
         if !repeated {
             self.strikes = self.strikes.saturating_add(1);
         }
-        // A known limit starts from an empty bucket, so that those who waited go one by one.
+        // A known limit starts from an empty bucket, so that those who waited go one by one. Where
+        // none refills, one goes first and the others follow its answer.
         for lane in &mut self.lanes {
             lane.empty(self.hold);
         }
         let beyond = named.is_some_and(|told| told > policy.max_hold);
-        if beyond || self.lanes.is_empty() {
+        if beyond || !self.lanes.iter().any(|lane| lane.bucket().is_some()) {
             self.phase = Phase::First;
+        }
+        if let Some(told) = named {
+            self.learn_from_rejection(receipt, told, repeated, now);
+        }
+    }
+
+    /// A server that states no limit tells one all the same: what passed before it said for how long to
+    /// stay away. Requests up to there are sure to pass in the next window; those after it are tried one
+    /// at a time, so that a window costs one rejection and not one for each caller.
+    fn learn_from_rejection(
+        &mut self,
+        receipt: &Receipt,
+        told: Duration,
+        repeated: bool,
+        now: Tick,
+    ) {
+        let in_flight = self.flight.of(&Dimension::Requests);
+        if self.lanes.is_empty() {
+            self.lanes.extend(Window::from_duration(told).map(Lane::unstated));
+        }
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.is_unstated()) else { return };
+        // It did not pass.
+        lane.refund(receipt.cost.of(&Dimension::Requests), receipt.at, now);
+        let mut limit = Limit::clone(lane.limit());
+        let (hold, Some(fixed)) = (self.hold, lane.as_fixed()) else { return };
+        let passed = fixed.spent(limit.window.as_nanos(), now).minus(in_flight);
+        if !repeated {
+            let since = fixed.began.map_or(Duration::ZERO, |began| now.since(began));
+            limit.window = Window::from_duration(since + told).unwrap_or(limit.window);
+        }
+        limit.units = passed.whole().clamp(1, Limit::MOST);
+        limit.burst = limit.units;
+        fixed.reset = Some(hold);
+        lane.relimit(limit, now);
+    }
+
+    /// Where nobody stated a limit, it is at least what has passed in this window.
+    fn count_passed(&mut self, now: Tick) {
+        let in_flight = self.flight.of(&Dimension::Requests);
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.is_unstated()) else { return };
+        let (mut limit, window) = (Limit::clone(lane.limit()), lane.limit().window.as_nanos());
+        let Some(fixed) = lane.as_fixed() else { return };
+        let passed = fixed.spent(window, now).minus(in_flight).whole().min(Limit::MOST);
+        if passed > limit.units {
+            (limit.units, limit.burst) = (passed, passed);
+            lane.relimit(limit, now);
         }
     }
 
@@ -115,16 +167,22 @@ impl ScopeState {
         }
         if told.is_some() {
             self.lanes.retain(|lane: &mut Lane| {
-                let limit = lane.limit();
-                limit.dimension != signal.dimension || !limit.origin.is_provisional()
+                let stands = !lane.limit().origin.is_provisional();
+                lane.limit().dimension != signal.dimension || (stands && !lane.is_unstated())
             });
         }
+        let is_learned = |lane: &Lane| lane.limit().origin != Origin::Configured;
         let learned = self.lanes.iter().position(|lane| {
-            *lane.dimension() == signal.dimension && lane.limit().origin != Origin::Configured
+            *lane.dimension() == signal.dimension
+                && lane.limit().name == signal.name
+                && is_learned(lane)
         });
         let at = match (learned, told) {
             (Some(at), _) => at,
             (None, Some(units)) => {
+                if self.lanes.iter().filter(|lane| is_learned(lane)).count() >= MOST_LEARNED {
+                    return;
+                }
                 self.lanes.push(new_lane(signal, units));
                 self.lanes.len() - 1
             }
@@ -155,8 +213,9 @@ pub(crate) fn new_lane(signal: &Signal, units: u64) -> Lane {
     };
     let limit = Limit {
         dimension: signal.dimension.clone(),
+        name: signal.name.clone(),
         units,
-        window: signal.window.unwrap_or(guessed),
+        window: bounded(signal.window.unwrap_or(guessed), units),
         burst: units,
         strict: false,
         origin: if stated { Origin::Confirmed } else { Origin::Estimated },
@@ -165,6 +224,12 @@ pub(crate) fn new_lane(signal: &Signal, units: u64) -> Lane {
         Counting::Fixed => Lane::fixed(limit),
         Counting::Bucket => Lane::new(limit),
     }
+}
+
+/// The window, but none in which a single unit of a bucket takes longer than the farthest wait.
+pub(crate) fn bounded(window: Window, units: u64) -> Window {
+    let most = crate::time::nanos(FARTHEST).saturating_mul(units);
+    Window::from_nanos(window.as_nanos().min(most)).unwrap_or(window)
 }
 
 /// Where nothing else is known, for the limits that are met most often count per minute.
@@ -204,7 +269,7 @@ struct Answer<'a> {
 impl Answer<'_> {
     /// Follows a window that the server counts.
     fn teach_window(&self, lane: &mut Lane) {
-        let reset = self.signal.reset.map(|reset| self.now.after(reset));
+        let reset = self.signal.reset.map(|reset| self.now.after(reset.min(FARTHEST)));
         let fixed = lane.as_fixed();
         let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
         let last = fixed.and_then(|fixed| fixed.last_reset(self.now));
@@ -233,6 +298,7 @@ impl Answer<'_> {
         } else if let Some(least) = estimate(self.signal).filter(|least| *least > limit.window) {
             limit.window = least;
         }
+        limit.window = bounded(limit.window, limit.units);
         lane.relimit(limit, self.now);
         let whole = Amount::units(lane.limit().units);
         let before = lane.remaining(self.now);
@@ -272,6 +338,7 @@ impl Answer<'_> {
                 limit.window = window;
             }
         }
+        limit.window = bounded(limit.window, limit.units);
         lane.relimit(limit, self.now);
         self.correct(lane);
     }
@@ -303,7 +370,7 @@ fn reconcile(predicted: Amount, told: Amount, uncertain: Amount, late: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cost, Dimension};
+    use crate::Cost;
 
     fn at(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -493,6 +560,101 @@ mod tests {
         assert_eq!(state.wait(&Cost::ONE, at(0)).unwrap().after, Duration::from_secs(60));
         assert!(state.admit(&Cost::ONE, at(60_000)).is_ok());
         assert!(state.admit(&Cost::ONE, at(60_000)).is_err());
+    }
+
+    #[test]
+    fn rule_9_every_limit_of_a_dimension_is_followed() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        let named = |name: &str, limit, window| Signal {
+            name: Some(name.into()),
+            limit: Some(limit),
+            remaining: Some(limit - 1),
+            reset: Some(Duration::from_secs(1)),
+            window: Window::parse(window).ok(),
+            ..Signal::default()
+        };
+        let signals = vec![named("burst", 10, "1s"), named("daily", 12, "1d")];
+        let reading = Reading { signals, ..Reading::default() };
+        state.observe(&receipt(0), &reading, &policy, at(0));
+        let limits: Vec<_> =
+            state.status(at(0)).limits.iter().map(|it| it.limit.to_string()).collect();
+        assert_eq!(limits, ["10/1s", "12/1d"]);
+        for _ in 0..9 {
+            assert!(state.admit(&Cost::ONE, at(1)).is_ok());
+        }
+        assert!(state.admit(&Cost::ONE, at(1)).is_err());
+    }
+
+    #[test]
+    fn rule_8_a_server_that_makes_up_names_fills_no_memory() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        for n in 0..1_000 {
+            let mut reading = fixed(60, 59, 60_000);
+            reading.signals[0].name = Some(n.to_string().into());
+            state.observe(&receipt(n), &reading, &policy, at(n));
+        }
+        assert_eq!(state.status(at(1_000)).limits.len(), MOST_LEARNED);
+    }
+
+    #[test]
+    fn rule_8_no_reset_makes_anybody_wait_longer_than_a_day() {
+        let (mut state, policy) = (ScopeState::default(), Policy::default());
+        let years = 50 * 365 * 86_400_000;
+        state.observe(&receipt(0), &fixed(60, 0, years), &policy, at(0));
+        assert_eq!(state.wait(&Cost::ONE, at(0)).unwrap().after, FARTHEST);
+        let mut state = ScopeState::default();
+        let mut reading = fixed(1, 0, years);
+        reading.signals[0].counting = Counting::Bucket;
+        reading.signals[0].window = Window::parse("3650d").ok();
+        state.observe(&receipt(0), &reading, &policy, at(0));
+        assert!(state.wait(&Cost::ONE, at(0)).unwrap().after <= FARTHEST);
+    }
+
+    /// What a server that counts a window of `limit` and states nothing but `Retry-After` answers.
+    struct Silent {
+        limit: u64,
+        counted: u64,
+        ends: u64,
+    }
+
+    impl Silent {
+        fn answer(&mut self, ms: u64) -> Reading {
+            if ms >= self.ends {
+                (self.counted, self.ends) = (0, ms + 2_000);
+            }
+            if self.counted < self.limit {
+                self.counted += 1;
+                return Reading::default();
+            }
+            let retry_after = Some(Duration::from_secs((self.ends - ms).div_ceil(1_000)));
+            Reading { rejected: true, retry_after, ..Reading::default() }
+        }
+    }
+
+    #[test]
+    fn rule_13_what_passed_before_a_rejection_costs_one_rejection_a_window() {
+        let (mut state, policy) = (ScopeState::unknown(), Policy::default());
+        let mut server = Silent { limit: 20, counted: 0, ends: 0 };
+        let (mut rejected, mut passed) = (0, 0);
+        // Eight callers, each answered after 4 ms, for twenty windows.
+        let mut flying: std::collections::VecDeque<(u64, Receipt, Reading)> = [].into();
+        for ms in 0..40_000 {
+            while flying.front().is_some_and(|(due, ..)| *due <= ms) {
+                let (_, receipt, reading) = flying.pop_front().unwrap();
+                rejected += u64::from(reading.rejected);
+                passed += u64::from(!reading.rejected);
+                state.observe(&receipt, &reading, &policy, at(ms));
+            }
+            while flying.len() < 8
+                && let Ok(receipt) = state.admit(&Cost::ONE, at(ms))
+            {
+                flying.push_back((ms + 4, receipt, server.answer(ms)));
+            }
+        }
+        assert!(rejected <= 8 + 20, "{rejected} rejections in 20 windows");
+        assert!(passed >= 20 * 20 * 9 / 10, "{passed} of 400 passed");
+        let status = &state.status(at(40_000)).limits[0];
+        assert_eq!((status.limit.units, status.limit.origin), (20, Origin::Estimated));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::fmt;
 pub struct Limit {
     /// What it meters.
     pub dimension: Dimension,
+    /// What the server calls it, where it was learned and the server has several: `burst`, `day`.
+    pub name: Option<Box<str>>,
     /// Units per window.
     pub units: u64,
     /// The window.
@@ -67,7 +69,7 @@ impl Limit {
         let dimension = Dimension::new(dimension)?;
         check("limit", units)?;
         let origin = Origin::Configured;
-        Ok(Self { dimension, units, window, burst: units, strict: false, origin })
+        Ok(Self { dimension, name: None, units, window, burst: units, strict: false, origin })
     }
 
     /// Reads `60/1m` or `tokens=90000/1m`.

@@ -64,7 +64,7 @@ pub struct LaneRecord {
     unit: u64,
     depth: u64,
     fineness: u64,
-    /// 0 bucket, 1 strict, 2 fixed window.
+    /// 0 bucket, 1 strict, 2 fixed window, 3 the same where nobody stated the limit.
     kind: u8,
     /// A bucket: the ticks until it is full. A strict limit or a window: millionths spent.
     level: u64,
@@ -74,6 +74,9 @@ pub struct LaneRecord {
     reset: Offset,
     start: Offset,
     last: Offset,
+    /// What the server calls it; empty where it has no name. Not in the first release.
+    #[serde(default)]
+    name: String,
 }
 
 /// A signal with all that can be concluded from it alone, for those who imitate
@@ -89,6 +92,7 @@ pub struct SignalRecord {
     bucket: bool,
     limit: i64,
     new: Option<LaneRecord>,
+    name: String,
 }
 
 /// Why a record cannot be read.
@@ -226,6 +230,7 @@ impl LaneRecord {
             reset: NEVER,
             start: NEVER,
             last: NEVER,
+            name: limit.name.as_deref().unwrap_or_default().to_owned(),
         };
         match lane.bucket_kind() {
             Bucket::Gcra(tat) => record.level = tat.saturating_sub(rate.at(frame.now)),
@@ -235,7 +240,7 @@ impl LaneRecord {
                 record.entries = log.entries.iter().map(|entry| entry_of(entry, frame)).collect();
             }
             Bucket::Fixed(fixed) => {
-                record.kind = 2;
+                record.kind = 2 + u8::from(fixed.unstated);
                 record.level = fixed.spent.millionths();
                 record.reset = frame.known(fixed.reset);
                 record.start = frame.known(fixed.began);
@@ -255,6 +260,7 @@ impl LaneRecord {
             true => limit.strict().map_err(bad)?,
             false => limit.with_burst(self.burst).map_err(bad)?,
         };
+        limit.name = (!self.name.is_empty()).then(|| self.name.as_str().into());
         limit.origin = match self.origin {
             0 => Origin::Registry,
             1 => Origin::Default,
@@ -278,6 +284,7 @@ impl LaneRecord {
                 reset: frame.maybe(self.reset),
                 began: frame.maybe(self.start),
                 last: frame.maybe(self.last),
+                unstated: self.kind == 3,
             })),
         };
         Ok(Lane::with_bucket(limit, bucket))
@@ -305,6 +312,7 @@ impl SignalRecord {
             bucket: signal.counting == Counting::Bucket,
             limit: count(signal.limit),
             new: new.map(|lane| LaneRecord::of(&lane, Frame { now: Tick::ZERO, elapsed: 0 })),
+            name: signal.name.as_deref().unwrap_or_default().to_owned(),
         }
     }
 }

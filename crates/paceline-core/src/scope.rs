@@ -1,4 +1,8 @@
 //! Endpoint scopes (rule 15): what a URL belongs to, and which scopes may govern it.
+//!
+//! Between a host and its paths stand the buckets that the server itself names, such as GitHub's
+//! `search`: their keys end in `/#search`, which no URL's can. Another account of the same host is
+//! another host as far as scopes go: its keys begin with `alice@` (rule 17).
 
 use crate::Error;
 use std::borrow::Cow;
@@ -23,6 +27,8 @@ pub struct Scope<'a> {
     text: Cow<'a, str>,
     /// Where the path begins in `text`; its length when there is none.
     path: usize,
+    /// The key of the server's own bucket that it is counted in, if that is known.
+    bucket: Option<Box<str>>,
 }
 
 impl<'a> Scope<'a> {
@@ -38,12 +44,80 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Reads what a scope is shown as, which may be a bucket that the server named: in
+    /// `https://api.github.com/#search` a URL would have a fragment, which says nothing.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_shown(input: &'a str) -> Result<Self, Error> {
+        match input.split_once("/#") {
+            Some((host, bucket)) if !bucket.is_empty() => {
+                let scope = Self::parse(host)?;
+                let text = format!("{}/#{bucket}", scope.key());
+                Ok(Self::new(Cow::Owned(text), scope.path))
+            }
+            _ => Self::parse(input),
+        }
+    }
+
     /// The scope of a store's key: the text of a scope that was parsed before.
     #[must_use]
     pub fn from_key(key: &'a str) -> Self {
         let host = key.find("://").map_or(0, |at| at + 3);
         let path = key[host..].find('/').map_or(key.len(), |at| host + at);
-        Self { text: Cow::Borrowed(key), path }
+        Self::new(Cow::Borrowed(key), path)
+    }
+
+    const fn new(text: Cow<'a, str>, path: usize) -> Self {
+        Self { text, path, bucket: None }
+    }
+
+    /// The same scope of one of several accounts, whose requests are counted apart (rule 17). The
+    /// name is not a secret: it is part of keys and messages.
+    ///
+    /// # Errors
+    /// [`Error::Account`] for a name that is none.
+    pub fn of_account(self, account: &str) -> Result<Scope<'static>, Error> {
+        check_account(account)?;
+        let text = format!("{account}@{}", self.text);
+        Ok(Scope {
+            path: self.path + account.len() + 1,
+            text: Cow::Owned(text),
+            ..self.into_owned()
+        })
+    }
+
+    /// The same scope, counted by the server in the bucket of that name.
+    #[must_use]
+    pub fn in_bucket(self, name: &str) -> Self {
+        let bucket = Some(self.bucket_key(name).into());
+        Self { bucket, ..self }
+    }
+
+    /// The key of the bucket of that name on this host.
+    #[must_use]
+    pub fn bucket_key(&self, name: &str) -> String {
+        format!("{}/#{name}", self.host())
+    }
+
+    /// Whether this is a bucket that a server has named.
+    #[must_use]
+    pub fn is_bucket(&self) -> bool {
+        self.text[self.path..].starts_with("/#")
+    }
+
+    /// The account that it belongs to, where there are several.
+    #[must_use]
+    pub fn account(&self) -> Option<&str> {
+        self.host().split_once('@').map(|(account, _)| account)
+    }
+
+    /// The scope that is the next wider one than that of `key`, one of its candidates.
+    #[must_use]
+    pub fn wider(&self, key: &str) -> Option<Scope<'_>> {
+        let wider = self.candidates().skip_while(|candidate| *candidate != key).nth(1)?;
+        let bucket = self.bucket.clone().filter(|bucket| **bucket != *key);
+        Some(Scope { bucket, ..Scope::from_key(wider) })
     }
 
     /// Its text, which is its key in a store: `api.example.com/v1`, `http://localhost:8080`.
@@ -66,12 +140,18 @@ impl<'a> Scope<'a> {
 
     /// The keys of the scopes that may govern it, the narrowest first, whole segments only.
     pub fn candidates(&self) -> impl Iterator<Item = &str> {
-        let mut next = Some(self.text.len());
-        std::iter::from_fn(move || {
-            let end = next?;
-            next = self.text[self.path..end].rfind('/').map(|at| self.path + at);
-            Some(&self.text[..end])
-        })
+        let mut end = self.text.len();
+        let paths = std::iter::from_fn(move || {
+            let narrower = (end > self.path).then(|| &self.text[..end])?;
+            end = self.path + self.text[self.path..end].rfind('/').unwrap_or(0);
+            Some(narrower)
+        });
+        paths.chain(self.bucket.as_deref()).chain(std::iter::once(self.host()))
+    }
+
+    /// The segments of its path.
+    pub fn segments(&self) -> impl Iterator<Item = &str> {
+        self.text[self.path..].split('/').skip(1)
     }
 
     /// Whether `key` is this scope or lies below it.
@@ -87,23 +167,31 @@ impl<'a> Scope<'a> {
             return None;
         }
         let scheme = "http://";
-        let path = self.path + scheme.len();
-        Some(Scope { text: Cow::Owned(format!("{scheme}{}", self.text)), path })
+        let (account, rest) = self.text.split_at(self.account_length());
+        Some(Scope::new(Cow::Owned(format!("{account}{scheme}{rest}")), self.path + scheme.len()))
+    }
+
+    /// The length of the account with its `@`.
+    fn account_length(&self) -> usize {
+        self.account().map_or(0, |account| account.len() + 1)
     }
 
     /// The same scope, owning its text.
     #[must_use]
     pub fn into_owned(self) -> Scope<'static> {
-        Scope { text: Cow::Owned(self.text.into_owned()), path: self.path }
+        let Self { text, path, bucket } = self;
+        Scope { text: Cow::Owned(text.into_owned()), path, bucket }
     }
 }
 
 impl fmt::Display for Scope<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.text.contains("://") {
+        let (account, rest) = self.text.split_at(self.account_length());
+        f.write_str(account)?;
+        if !rest.contains("://") {
             f.write_str("https://")?;
         }
-        f.write_str(&self.text)
+        f.write_str(rest)
     }
 }
 
@@ -114,10 +202,10 @@ fn plain(input: &str) -> Option<Scope<'_>> {
     let host = plain_host(text.as_bytes())?;
     let rest = &text[host..];
     if rest.is_empty() {
-        return Some(Scope { text: Cow::Borrowed(text), path: host });
+        return Some(Scope::new(Cow::Borrowed(text), host));
     }
     let path = plain_path(rest.as_bytes())?;
-    Some(Scope { text: Cow::Borrowed(&text[..host + path]), path: host })
+    Some(Scope::new(Cow::Borrowed(&text[..host + path]), host))
 }
 
 const LETTER: u8 = 1;
@@ -189,6 +277,13 @@ fn plain_path(bytes: &[u8]) -> Option<usize> {
 
 fn general(input: &str) -> Result<Scope<'static>, Error> {
     let trimmed = input.trim();
+    // As it is shown: the account first, which in front of a scheme no URL has.
+    if let Some((account, url)) = trimmed.split_once('@')
+        && (url.starts_with("https://") || url.starts_with("http://"))
+        && !account.contains("://")
+    {
+        return Scope::parse(url)?.of_account(account);
+    }
     // Never echo what may hold a password.
     let shown = || match trimmed.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),
@@ -224,7 +319,16 @@ fn general(input: &str) -> Result<Scope<'static>, Error> {
         text.push('/');
         text.push_str(segment);
     }
-    Ok(Scope { text: Cow::Owned(text), path })
+    Ok(Scope::new(Cow::Owned(text), path))
+}
+
+/// An account is named by a word, not by its secret.
+fn check_account(name: &str) -> Result<(), Error> {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    match (1..=64).contains(&name.len()) && name.bytes().all(is_word) {
+        true => Ok(()),
+        false => Err(Error::Account),
+    }
 }
 
 #[cfg(test)]
@@ -259,6 +363,51 @@ mod tests {
         assert!(!search.covers("api.example.com"));
         let url = Scope::parse("https://api.example.com/searching?q=1").unwrap();
         assert!(url.candidates().all(|key| key != search.key()));
+    }
+
+    #[test]
+    fn rule_15_the_servers_own_bucket_stands_between_the_host_and_its_paths() {
+        let url = Scope::parse("https://api.github.com/search/issues?q=1").unwrap();
+        let scope = url.in_bucket("search");
+        let keys: Vec<_> = scope.candidates().collect();
+        let [path, parent, bucket, host] = keys[..] else { panic!("{keys:?}") };
+        assert_eq!((path, parent), ("api.github.com/search/issues", "api.github.com/search"));
+        assert_eq!((bucket, host), ("api.github.com/#search", "api.github.com"));
+        assert!(Scope::from_key(host).covers(bucket));
+        assert_eq!(Scope::from_key(bucket).to_string(), "https://api.github.com/#search");
+        let shown = Scope::parse_shown("https://api.github.com/#search").unwrap();
+        assert_eq!(shown.candidates().collect::<Vec<_>>(), [bucket, host]);
+        // A fragment of a URL says nothing.
+        assert_eq!(Scope::parse("https://api.github.com/#search").unwrap().key(), host);
+    }
+
+    #[test]
+    fn rule_17_accounts_are_counted_apart() {
+        let scope = |text| Scope::parse(text).unwrap().of_account("alice").unwrap();
+        let alice = scope("https://api.example.com/v1");
+        assert_eq!(alice.to_string(), "alice@https://api.example.com/v1");
+        assert_eq!(alice.host(), "alice@api.example.com");
+        assert_eq!(Scope::parse(&alice.to_string()).unwrap(), alice);
+        assert_eq!(Scope::from_key(alice.key()), alice);
+        assert_eq!(scope("http://a.example").to_string(), "alice@http://a.example");
+        let http = alice.over_http().unwrap();
+        assert_eq!(http.to_string(), "alice@http://api.example.com/v1");
+        assert_eq!(http.host(), "alice@http://api.example.com");
+        for bad in ["", "a b", "a@b", "a/b", &"a".repeat(65)] {
+            let scope = Scope::parse("api.example.com").unwrap();
+            assert_eq!(scope.of_account(bad), Err(Error::Account), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn wider_scopes_follow_one_another_up_to_the_host() {
+        let scope = Scope::parse("a.example/v1/chat").unwrap().in_bucket("b");
+        let mut keys = vec![scope.key().to_owned()];
+        while let Some(wider) = scope.wider(keys.last().unwrap()) {
+            let next = wider.candidates().next().unwrap().to_owned();
+            keys.push(next);
+        }
+        assert_eq!(keys, ["a.example/v1/chat", "a.example/v1", "a.example/#b", "a.example"]);
     }
 
     #[test]

@@ -221,12 +221,14 @@ impl ScopeState {
         {
             return Err(Wait { after: until.since(now), by: Cause::FirstAnswer });
         }
+        let doubtful =
+            self.lanes.iter().any(|lane| lane.is_doubtful(cost.of(lane.dimension()), now));
         if let Verdict::Wait(wait) = self.charge(cost, now) {
             return Err(*wait);
         }
         // Another one goes when the first has no answer in time; then either answer will do.
         let since = match self.phase {
-            Phase::Open => None,
+            Phase::Open => doubtful.then_some(now),
             Phase::First => Some(now),
             Phase::Asking { since, .. } => Some(since),
         };
@@ -413,6 +415,12 @@ impl ScopeState {
     #[must_use]
     pub fn limit(&self, at: usize) -> Option<&Arc<Limit>> {
         self.lanes.get(at).map(Lane::limit)
+    }
+
+    /// What was answered here so far: the [`before`](Receipt::before) of a request that leaves now.
+    #[must_use]
+    pub const fn tally(&self) -> &Cost {
+        &self.flight.over
     }
 
     /// Whether any limit is known here.

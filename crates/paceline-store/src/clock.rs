@@ -20,6 +20,9 @@ pub enum Clock {
     Virtual(VirtualClock),
 }
 
+/// The reading of a clock that has just begun: tick zero is long past, and means never.
+const BEGINNING: u64 = 1_000_000_000_000;
+
 impl Clock {
     /// Real time, counted from now.
     #[must_use]
@@ -35,9 +38,9 @@ impl Clock {
     pub fn now(&self) -> Tick {
         match self {
             Self::Real { counter, epoch } => {
-                Tick::from_nanos(counter.delta_as_nanos(*epoch, counter.raw()))
+                Tick::from_nanos(BEGINNING + counter.delta_as_nanos(*epoch, counter.raw()))
             }
-            Self::Virtual(clock) => clock.now(),
+            Self::Virtual(clock) => clock.now().after(Duration::from_nanos(BEGINNING)),
         }
     }
 

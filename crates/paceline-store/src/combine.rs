@@ -139,7 +139,7 @@ mod tests {
             let grant = |ask: &Ask<'_>| {
                 let place = Place::Key(Key::new(ask.scope.key()));
                 let receipt = Receipt::new(ask.cost.clone(), Tick::ZERO);
-                Some(Admission::Granted(Grant { place, receipt }))
+                Some(Admission::Granted(Grant::new(place, receipt)))
             };
             Ok(asks.iter().map(grant).collect())
         };

@@ -215,7 +215,7 @@ impl FailSafe {
             if left.is_none_or(|left| !left.is_zero()) {
                 let receipt = Receipt::new(Cost::NOTHING, Tick::ZERO);
                 let reading = Reading { retry_after: left, rejected: true, ..Reading::default() };
-                drop(self.store.observe(&Grant { place: Place::Key(key), receipt }, &reading));
+                drop(self.store.observe(&Grant::new(Place::Key(key), receipt), &reading));
             }
         }
         for (key, limit) in missed.limits {
@@ -264,7 +264,7 @@ impl FailSafe {
         // No receipt of the store's: it is older than all of those.
         let receipt = Receipt::new(cost.clone(), Tick::ZERO);
         let place = Place::Key(Key::new(scope.host()));
-        Ok(Admission::Granted(granted.unwrap_or(Grant { place, receipt })))
+        Ok(Admission::Granted(granted.unwrap_or(Grant::new(place, receipt))))
     }
 
     /// Whether a call has to wait although calls go through. What the server said holds in any case; and
@@ -310,7 +310,7 @@ impl FailSafe {
         if matches!(grant.place, Place::Key(_)) {
             self.take_over(&Scope::from_key(key.as_str()));
             let receipt = Receipt::new(Cost::NOTHING, Tick::ZERO);
-            let here = Grant { place: Place::Key(key.clone()), receipt };
+            let here = Grant::new(Place::Key(key.clone()), receipt);
             drop(self.local.observe(&here, reading));
         }
         let mut missed = self.missed.lock();

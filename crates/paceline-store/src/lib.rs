@@ -13,6 +13,7 @@ pub mod conformance;
 mod failure;
 mod key;
 mod memory;
+mod nested;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
@@ -30,6 +31,7 @@ pub use clock::Clock;
 pub use failure::{FailSafe, Notice, OnFailure};
 pub use key::Key;
 pub use memory::Memory;
+pub use nested::Nested;
 pub use process::{PerProcess, after_fork_in_child, after_fork_in_parent, before_fork};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, Server};

@@ -359,14 +359,12 @@ impl Store for Memory {
     #[inline]
     fn admit(&self, scope: &Scope<'_>, cost: &Cost) -> Result<Admission, StoreError> {
         let governed = self.govern(scope, |cell, state, now| match state.admit(cost, now) {
-            Ok(receipt) => {
-                Admission::Granted(Grant { place: Place::Cell(Arc::clone(cell)), receipt })
-            }
+            Ok(receipt) => Admission::Granted(Grant::new(Place::Cell(Arc::clone(cell)), receipt)),
             Err(wait) => Admission::Wait(cell.key().clone(), wait),
         });
         Ok(governed.unwrap_or_else(|| {
             let receipt = Receipt::new(cost.clone(), self.clock.now());
-            Admission::Granted(Grant { place: Place::Key(Key::new(scope.host())), receipt })
+            Admission::Granted(Grant::new(Place::Key(Key::new(scope.host())), receipt))
         }))
     }
 
@@ -393,7 +391,7 @@ impl Store for Memory {
             return None;
         }
         let receipt = inner.state.admit(cost, now).ok()?;
-        Some(Grant { place: Place::Cell(Arc::clone(cell)), receipt })
+        Some(Grant::new(Place::Cell(Arc::clone(cell)), receipt))
     }
 
     #[inline]

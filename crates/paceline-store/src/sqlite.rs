@@ -255,14 +255,14 @@ impl Visit<'_> {
         let Some(key) = key else {
             let receipt = Receipt::new(ask.cost.clone(), now);
             let place = Place::Key(Key::new(ask.scope.host()));
-            return Ok(Admission::Granted(Grant { place, receipt }));
+            return Ok(Admission::Granted(Grant::new(place, receipt)));
         };
         let loaded = self.load(key)?;
         let state = loaded.state.as_mut().ok_or(Error::Lost)?;
         Ok(match state.admit(ask.cost, now) {
             Ok(receipt) => {
                 loaded.changed = true;
-                Admission::Granted(Grant { place: Place::Key(Key::new(key)), receipt })
+                Admission::Granted(Grant::new(Place::Key(Key::new(key)), receipt))
             }
             Err(wait) => Admission::Wait(Key::new(key), wait),
         })

@@ -213,9 +213,17 @@ pub struct Grant {
     pub place: Place,
     /// What and when.
     pub receipt: Receipt,
+    /// The same in wider scopes, where these are charged as well; see [`Nested`](crate::Nested).
+    pub wider: Vec<Grant>,
 }
 
 impl Grant {
+    /// What was charged in that scope and in no other.
+    #[must_use]
+    pub const fn new(place: Place, receipt: Receipt) -> Self {
+        Self { place, receipt, wider: Vec::new() }
+    }
+
     /// The key of the scope that was charged; of the host, where nothing governed.
     #[must_use]
     pub fn key(&self) -> &Key {

@@ -121,7 +121,7 @@ mod tests {
             let mut before = Cost::NOTHING;
             before.set(Dimension::Requests, Amount::units(all));
             let receipt = Receipt { before, ..Receipt::new(Cost::ONE, Tick::ZERO) };
-            Grant { place: Place::Key(key.clone()), receipt }
+            Grant::new(Place::Key(key.clone()), receipt)
         };
         // One of four, from 700 on.
         (0..100).for_each(|i| views.count(&grant(700 + 4 * i)));

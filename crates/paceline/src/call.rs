@@ -22,6 +22,7 @@ pub struct Call<'a> {
     pub(crate) endpoint: &'a str,
     pub(crate) cost: Cost,
     pub(crate) max_wait: Option<Duration>,
+    pub(crate) account: Option<&'a str>,
 }
 
 impl<'a> Call<'a> {
@@ -29,7 +30,7 @@ impl<'a> Call<'a> {
     /// says otherwise.
     #[must_use]
     pub const fn to(endpoint: &'a str) -> Self {
-        Self { endpoint, cost: Cost::ONE, max_wait: None }
+        Self { endpoint, cost: Cost::ONE, max_wait: None, account: None }
     }
 
     /// Spends `amount` units of `dimension`, beside its one request.
@@ -45,6 +46,14 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn costing(mut self, cost: Cost) -> Self {
         self.cost = cost;
+        self
+    }
+
+    /// Counts for that account, apart from others at the same endpoint (rule 17). It is a name, such as
+    /// `team-a`, and no secret: it is part of keys and messages.
+    #[must_use]
+    pub const fn account(mut self, account: &'a str) -> Self {
+        self.account = Some(account);
         self
     }
 

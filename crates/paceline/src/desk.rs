@@ -10,7 +10,7 @@ use crate::limiter::{Inner, Limiter, refused};
 use crate::line::{Step, Waiter};
 use crate::{Clock, Error, Permit};
 use paceline_core::{Cost, Reading, Scope, Tick};
-use paceline_store::{Admission, Ask, Grant, Key, Store, StoreError};
+use paceline_store::{Admission, Ask, Grant, Store, StoreError};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -282,8 +282,8 @@ impl Clerk {
                 Job::Look(number) => looking.push(number),
                 Job::Drain(drained) => draining.push(drained),
                 end => {
-                    if let Ok(Some(key)) = self.tell(end) {
-                        limiter.inner.nudge(&key);
+                    if let Ok(Some(grant)) = self.tell(end) {
+                        limiter.inner.nudge_for(&grant);
                     }
                 }
             }
@@ -302,8 +302,8 @@ impl Clerk {
         draining.iter().for_each(|drained| drained.tell());
     }
 
-    /// Tells the store what became of a request. Gives the scope in which waits may have changed.
-    fn tell(&self, job: Job) -> Result<Option<Key>, StoreError> {
+    /// Tells the store what became of a request. Gives the grant where waits may have changed.
+    fn tell(&self, job: Job) -> Result<Option<Grant>, StoreError> {
         // Whoever watches over the store says so if it is away; the request itself is over.
         let (grant, changed) = match job {
             Job::Observe(grant, reading) => {
@@ -328,7 +328,7 @@ impl Clerk {
             }
             Job::Enter(_) | Job::Leave(_) | Job::Look(_) => return Ok(None),
         };
-        Ok(changed.then(|| grant.key().clone()))
+        Ok(changed.then_some(grant))
     }
 
     /// Admits those who can go at once and sends the others to their lines. Gives back those about

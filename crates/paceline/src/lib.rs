@@ -33,11 +33,13 @@ mod config;
 mod desk;
 mod endpoint;
 mod error;
+mod explain;
 #[cfg(feature = "http")]
 pub mod http;
 mod limiter;
 mod line;
 mod permit;
+mod places;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 mod sync;
@@ -53,6 +55,7 @@ pub use call::Call;
 pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
+pub use explain::Explanation;
 pub use limiter::{Builder, Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
 

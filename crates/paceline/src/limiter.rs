@@ -5,8 +5,10 @@ use crate::call::{Call, ONE};
 use crate::desk::Desk;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Refused};
+use crate::explain::Explanation;
 use crate::line::{Line, Waiter};
 use crate::permit::Permit;
+use crate::places::Places;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use paceline_core::{Cost, Limit, Policy, Reading, Scope, Status, Verdict, Wait};
 #[cfg(feature = "redis")]
@@ -14,7 +16,7 @@ use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 use paceline_store::Sqlite;
 use paceline_store::{
-    Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Notice, OnFailure,
+    Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Nested, Notice, OnFailure,
     PerProcess, Storage, Store, StoreError,
 };
 use std::collections::HashMap;
@@ -32,6 +34,7 @@ pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
     pub(crate) max_wait: Option<Duration>,
+    pub(crate) places: Places,
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     /// Whether asking the store takes time.
     pub(crate) is_slow: bool,
@@ -57,6 +60,7 @@ pub struct Builder {
     max_wait: Option<Duration>,
     on_failure: OnFailure,
     timeout: Option<Duration>,
+    also_parents: bool,
     lease: Option<Duration>,
     notify: Option<Notify>,
 }
@@ -130,6 +134,14 @@ impl Builder {
         self
     }
 
+    /// Charges a request in every scope with a limit that it belongs to, not only in the narrowest: all
+    /// of them or none.
+    #[must_use]
+    pub const fn also_parents(mut self, yes: bool) -> Self {
+        self.also_parents = yes;
+        self
+    }
+
     /// Who is told when a store goes away and when it is back; unless set, it becomes a `tracing`
     /// event.
     #[must_use]
@@ -184,12 +196,12 @@ impl Builder {
             _ => Arc::new(Memory::with_clock(policy, clock.clone())),
         };
         if !store.is_slow() {
-            return Ok(Limiter::on(store, clock, self.max_wait));
+            return Ok(Limiter::on(nested(store, self.also_parents), clock, self.max_wait));
         }
         let tell = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
         let safe = FailSafe::new(store, self.policy, self.on_failure, clock.clone(), tell);
         safe.probe()?;
-        Ok(Limiter::on(Arc::new(safe), clock, self.max_wait))
+        Ok(Limiter::on(nested(Arc::new(safe), self.also_parents), clock, self.max_wait))
     }
 
     /// The limiter, keeping its state in this process.
@@ -197,8 +209,12 @@ impl Builder {
     pub fn build(self) -> Limiter {
         let clock = self.clock.unwrap_or_default();
         let store = Arc::new(Memory::with_clock(self.policy, clock.clone()));
-        Limiter::on(store, clock, self.max_wait)
+        Limiter::on(nested(store, self.also_parents), clock, self.max_wait)
     }
+}
+
+fn nested(store: Arc<dyn Store>, also_parents: bool) -> Arc<dyn Store> {
+    if also_parents { Arc::new(Nested::new(store)) } else { store }
 }
 
 impl Limiter {
@@ -210,10 +226,17 @@ impl Limiter {
 
     /// A limiter on any store; `clock` times the waits of this process.
     pub fn on(store: Arc<dyn Store>, clock: Clock, max_wait: Option<Duration>) -> Self {
-        let lines = Mutex::new(HashMap::new());
-        let waiting = AtomicUsize::new(0);
-        let (is_slow, desk) = (store.is_slow(), PerProcess::default());
-        Self { inner: Arc::new(Inner { store, clock, max_wait, lines, is_slow, desk, waiting }) }
+        let inner = Inner {
+            is_slow: store.is_slow(),
+            store,
+            clock,
+            max_wait,
+            places: Places::default(),
+            lines: Mutex::new(HashMap::new()),
+            desk: PerProcess::default(),
+            waiting: AtomicUsize::new(0),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The same for callers that must not wait for a store, such as event loops: where asking takes
@@ -231,7 +254,7 @@ impl Limiter {
         if !self.inner.is_slow {
             return self.enter(call, bell);
         }
-        let scope = Scope::parse(call.endpoint)?.into_owned();
+        let scope = self.inner.scope(call)?.into_owned();
         let max_wait = call.max_wait.or(self.inner.max_wait);
         let desk = self.inner.desk();
         let place = desk.enter(self, scope, call.cost.clone(), max_wait, bell());
@@ -256,7 +279,7 @@ impl Limiter {
         if let Some(permit) = self.at_once(call) {
             return Ok(Entry::Admitted(permit));
         }
-        let scope = Scope::parse(call.endpoint)?;
+        let scope = self.inner.scope(call)?;
         let max_wait = call.max_wait.or(self.inner.max_wait);
         let line = match self.inner.line_before(&scope) {
             Some(line) => line,
@@ -278,7 +301,10 @@ impl Limiter {
     /// nobody waits anywhere.
     #[inline]
     fn at_once(&self, call: &Call<'_>) -> Option<Permit> {
-        if self.inner.waiting.load(Ordering::Acquire) > 0 {
+        if self.inner.waiting.load(Ordering::Acquire) > 0
+            || call.account.is_some()
+            || self.inner.places.are_known()
+        {
             return None;
         }
         let grant = self.inner.store.admit_known(call.endpoint, &call.cost)?;
@@ -306,7 +332,7 @@ impl Limiter {
         if let Some(permit) = self.at_once(&call) {
             return Ok(permit);
         }
-        let scope = Scope::parse(call.endpoint)?;
+        let scope = self.inner.scope(&call)?;
         if let Some(line) = self.inner.line_before(&scope)
             && let Some(wait) = line.forecast(&self.inner, &scope, &call.cost)
         {
@@ -353,7 +379,7 @@ impl Limiter {
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn wait<'a>(&self, call: impl Into<Call<'a>>) -> Result<Option<Wait>, Error> {
         let call = call.into();
-        let scope = Scope::parse(call.endpoint)?;
+        let scope = self.inner.scope(&call)?;
         match self.inner.line_before(&scope) {
             Some(line) => Ok(line.forecast(&self.inner, &scope, &call.cost)),
             None => Ok(self.inner.store.wait(&scope, &call.cost)?),
@@ -366,7 +392,11 @@ impl Limiter {
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn set_limit(&self, endpoint: &str, limit: Limit) -> Result<(), Error> {
-        self.inner.store.set_limit(&Scope::parse(endpoint)?, limit)?;
+        let scope = Scope::parse_shown(endpoint)?;
+        self.inner.store.set_limit(&scope, limit.clone())?;
+        for account in self.inner.places.declare(&scope, &limit) {
+            self.inner.store.set_limit(&scope.clone().of_account(&account)?, limit.clone())?;
+        }
         self.inner.nudge_all();
         Ok(())
     }
@@ -377,7 +407,8 @@ impl Limiter {
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn clear(&self, endpoint: Option<&str>) -> Result<usize, Error> {
-        let scope = endpoint.map(Scope::parse).transpose()?;
+        let scope = endpoint.map(Scope::parse_shown).transpose()?;
+        self.inner.places.forget(scope.as_ref());
         let cleared = self.inner.store.clear(scope.as_ref())?;
         self.inner.nudge_all();
         Ok(cleared)
@@ -389,16 +420,25 @@ impl Limiter {
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn status(&self, endpoint: &str) -> Result<Option<(String, Status)>, Error> {
-        let scope = Scope::parse(endpoint)?;
+        let scope = self.inner.places.route(Scope::parse_shown(endpoint)?);
         let mut found = self.inner.store.snapshot(&scope)?;
         if found.is_none()
             && !endpoint.contains("://")
             && let Some(http) = scope.over_http()
         {
-            found = self.inner.store.snapshot(&http)?;
+            found = self.inner.store.snapshot(&self.inner.places.route(http))?;
         }
         let known = found.filter(|(_, state, now)| state.governs(*now));
         Ok(known.map(|(key, state, now)| (Self::display(&key), state.status(now))))
+    }
+
+    /// Which limits a call to `endpoint` meets, and why those.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an endpoint that is none.
+    pub fn explain(&self, endpoint: &str) -> Result<Explanation, Error> {
+        let scope = self.inner.places.route(Scope::parse_shown(endpoint)?);
+        Explanation::of(&*self.inner.store, &scope)
     }
 
     /// Every scope about which something is known, such as `https://api.example.com/search`.
@@ -453,6 +493,25 @@ pub(crate) fn refused(key: &Key, wait: Wait) -> Refused {
 }
 
 impl Inner {
+    /// The scope of a call: of its account, and in the bucket in which the server counts it.
+    #[inline]
+    pub(crate) fn scope<'a>(&self, call: &Call<'a>) -> Result<Scope<'a>, Error> {
+        let scope = Scope::parse(call.endpoint)?;
+        match call.account {
+            None if !self.places.are_known() => Ok(scope),
+            account => self.place(scope, account),
+        }
+    }
+
+    #[cold]
+    fn place<'a>(&self, scope: Scope<'a>, account: Option<&str>) -> Result<Scope<'a>, Error> {
+        let Some(account) = account else { return Ok(self.places.route(scope)) };
+        let set_limit =
+            |scope: &Scope<'_>, limit| Ok::<_, Error>(self.store.set_limit(scope, limit)?);
+        self.places.open_account(&scope, account, set_limit)?;
+        Ok(self.places.route(scope.of_account(account)?))
+    }
+
     /// The line in which somebody waits for the scope that governs `scope`: nobody overtakes
     /// (rule 18).
     #[inline]
@@ -495,28 +554,35 @@ impl Inner {
 
     pub(crate) fn close(&self, grant: &Grant) -> Result<(), StoreError> {
         if self.store.close(grant)? {
-            self.nudge(grant.key());
+            self.nudge_for(grant);
         }
         Ok(())
     }
 
     pub(crate) fn observe(&self, grant: &Grant, reading: &Reading) -> Result<(), StoreError> {
         if self.store.observe(grant, reading)? {
-            self.nudge(grant.key());
+            self.nudge_for(grant);
         }
         Ok(())
     }
 
     pub(crate) fn settle(&self, grant: &Grant, spent: &Cost) -> Result<(), StoreError> {
         self.store.settle(grant, spent)?;
-        self.nudge(grant.key());
+        self.nudge_for(grant);
         Ok(())
     }
 
     pub(crate) fn give_back(&self, grant: &Grant) -> Result<(), StoreError> {
         self.store.give_back(grant)?;
-        self.nudge(grant.key());
+        self.nudge_for(grant);
         Ok(())
+    }
+
+    /// Something changed wherever that was charged.
+    #[inline]
+    pub(crate) fn nudge_for(&self, grant: &Grant) {
+        self.nudge(grant.key());
+        grant.wider.iter().for_each(|wider| self.nudge(wider.key()));
     }
 
     /// Something changed in a scope: whoever waits there plans anew.

@@ -334,7 +334,13 @@ impl Queue {
     ) -> Option<Duration> {
         loop {
             let now = inner.clock.now();
-            let (ticket, head) = self.gate.head()?;
+            let (ticket, _) = self.gate.head()?;
+            if inner.places.are_known() {
+                // Answers that came meanwhile may have told in which bucket it is counted.
+                let head = self.gate.get_mut(ticket)?;
+                head.scope = inner.places.route(head.scope.clone());
+            }
+            let (_, head) = self.gate.head()?;
             let wait = match inner.store.admit(&head.scope, &head.cost) {
                 Ok(Admission::Granted(grant)) => {
                     self.decide(ticket, Ok(grant), me, bells);

@@ -4,8 +4,8 @@ use crate::desk::Job;
 use crate::limiter::Inner;
 use crate::{Error, Limiter};
 use paceline_core::state::Receipt;
-use paceline_core::{Amount, Cost, Dimension, Reading, Scope};
-use paceline_store::Grant;
+use paceline_core::{Amount, Cost, Dimension, Origin, Reading, Scope, Tick};
+use paceline_store::{Grant, Key, Place};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Permit {
     pub fn settle_to(&mut self, spent: &Cost) -> Result<(), Error> {
         self.sent();
         let receipt = Receipt::new(self.cost().clone(), self.grant.receipt.at);
-        let grant = Grant { place: self.grant.place.clone(), receipt };
+        let grant = Grant::new(self.grant.place.clone(), receipt);
         self.settled = Some(spent.clone());
         if self.at_desk {
             self.leave_at_desk(Job::Settle(grant, spent.clone()));
@@ -92,6 +92,61 @@ impl Permit {
             return Ok(());
         }
         Ok(self.limiter.observe(&self.grant, reading)?)
+    }
+
+    /// The same for the response of a certain URL: a server with several buckets says in which of them it
+    /// has counted the request, and that is where the answer is taken over.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn answered(&mut self, url: &str, reading: &Reading) -> Result<(), Error> {
+        let is_told = reading.bucket.is_some() || !reading.signals.is_empty();
+        if is_told && (reading.bucket.is_some() || self.limiter.places.are_known()) {
+            self.follow(url, reading.bucket.as_deref())?;
+        }
+        self.observe(reading)
+    }
+
+    /// Goes over to the bucket in which the server has counted the request, if that is another one.
+    fn follow(&mut self, url: &str, bucket: Option<&str>) -> Result<(), Error> {
+        let charged = Scope::from_key(self.grant.key().as_str()).into_owned();
+        let mut scope = Scope::parse(url)?;
+        if let Some(account) = charged.account() {
+            scope = scope.of_account(account)?;
+        }
+        // Where somebody has set a limit, that governs, whatever the server's buckets are.
+        let by_server = charged.depth() == 0 || charged.is_bucket();
+        if scope.host() != charged.host() || !by_server || self.is_configured(&charged) {
+            return Ok(());
+        }
+        self.limiter.places.learn(&scope, bucket);
+        let counted = match bucket {
+            Some(bucket) => scope.bucket_key(bucket),
+            None => scope.host().to_owned(),
+        };
+        if counted == charged.key() {
+            return Ok(());
+        }
+        // It never flew there: nothing is in flight because of it, and nothing uncertain.
+        let known = self.limiter.store.view(&Scope::from_key(&counted));
+        let before = known.map(|(_, state, _)| state.tally().clone()).unwrap_or_default();
+        let receipt = Receipt { cost: self.grant.receipt.cost.clone(), at: Tick::ZERO, before };
+        let wider = std::mem::take(&mut self.grant.wider);
+        let there = Grant { place: Place::Key(Key::new(&counted)), receipt, wider };
+        let here = std::mem::replace(&mut self.grant, there);
+        match self.at_desk {
+            true => self.leave_at_desk(Job::GiveBack(here)),
+            false => self.limiter.give_back(&here)?,
+        }
+        Ok(())
+    }
+
+    fn is_configured(&self, scope: &Scope<'_>) -> bool {
+        let known = self.limiter.store.view(scope);
+        known.is_some_and(|(_, state, now)| {
+            let limits = state.status(now).limits;
+            limits.iter().any(|level| level.limit.origin == Origin::Configured)
+        })
     }
 
     /// The request is over, and its answer says nothing of limits: its cost stands, and may still be

@@ -23,6 +23,8 @@ local SECOND = 1000000000
 local PATIENCE, REMEMBERED, KEPT = 30 * SECOND, 600 * SECOND, 10
 local SOON, NO_ANSWER = 5 * SECOND, 150 * SECOND
 local FLOOR, BLUR, SLIGHT = SECOND / 10, 1.5 * SECOND, SECOND / 100
+local MOST_LEARNED, FARTHEST, MOST = 8, 86400 * SECOND, 1000000000000
+local LONGEST = 3650 * 86400 * SECOND
 -- Limits that somebody set are kept for a month of idleness, and for twelve of their windows.
 local CONFIGURED, WINDOWS = 30 * 86400 * SECOND, 12
 
@@ -31,15 +33,15 @@ local VER, AT, HOLD, STRIKES, PHASE, SINCE, UNTIL, ANSWERED = 1, 2, 3, 4, 5, 6, 
 local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES = 9, 10, 11, 12, 13, 14
 -- Fields of a limit.
 local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
-local KIND, LEVEL, ENTRIES, RESET, START, LAST = 9, 10, 11, 12, 13, 14
+local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
 local OPEN, FIRST, ASKING = 0, 1, 2
-local BUCKET, STRICT, FIXED = 0, 1, 2
+local BUCKET, STRICT, FIXED, UNSTATED = 0, 1, 2, 3
 local DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 1, 2, 3, 4
 -- Fields of a signal, see `SignalRecord`: the limit it states, what is left and the reset (-1 when unknown),
 -- the window it states and the one it implies (0 when unknown), whether the server's is a bucket, what it
 -- says of the limit whether or not that makes sense, and the limit to begin with when none is known.
 local S_DIMENSION, S_TOLD, S_LEFT, S_RESET, S_WINDOW, S_IMPLIED, S_BUCKET = 1, 2, 3, 4, 5, 6, 7
-local S_LIMIT, S_NEW = 8, 9
+local S_LIMIT, S_NEW, S_NAME = 8, 9, 10
 -- Causes of a wait that are no limit.
 local BY_HOLD, BY_FIRST = -1, -2
 
@@ -183,6 +185,7 @@ local function wait_lane(lane, amount)
     end
     return 0
   end
+  if kind == UNSTATED then return 0 end
   local ends, spent = window_of(lane)
   if spent == 0 or spent + amount <= limit or ends == NEVER then return 0 end
   return ends
@@ -259,7 +262,7 @@ end
 local function until_full(lane)
   local kind = lane[KIND]
   if kind == BUCKET then return ceil(lane[LEVEL] / lane[FINENESS]) end
-  if kind == FIXED then return max(lane[RESET], 0) end
+  if kind >= FIXED then return max(lane[RESET], 0) end
   local last = lane[ENTRIES][#lane[ENTRIES]]
   return last and max(last[2], 0) or 0
 end
@@ -268,13 +271,20 @@ local function set_remaining(lane, left)
   if lane[KIND] == BUCKET then lane[LEVEL] = max(lane[DEPTH] - ticks(lane, left), 0) end
 end
 
+local function unstated(state)
+  for _, lane in ipairs(state[LANES]) do
+    if lane[KIND] == UNSTATED then return lane end
+  end
+end
+
 -- Puts another limit in place and keeps the units that were used.
 local function relimit(lane, limit)
   if lane[UNITS] == limit[UNITS] and lane[WINDOW] == limit[WINDOW] and lane[BURST] == limit[BURST]
-    and lane[ORIGIN] == limit[ORIGIN] and (lane[KIND] == STRICT) == (limit[KIND] == STRICT) then
+    and lane[ORIGIN] == limit[ORIGIN] and (lane[NAME] or '') == (limit[NAME] or '')
+    and (lane[KIND] == STRICT) == (limit[KIND] == STRICT) then
     return
   end
-  local stays = lane[KIND] == FIXED and limit[KIND] ~= STRICT and limit[ORIGIN] ~= BY_HAND
+  local stays = lane[KIND] >= FIXED and limit[KIND] ~= STRICT and limit[ORIGIN] ~= BY_HAND
   local used
   if not stays then
     if lane[KIND] == BUCKET then
@@ -285,7 +295,7 @@ local function relimit(lane, limit)
     local debt = max(used - lane[BURST] * UNIT, 0)
     used = min(used - debt, limit[BURST] * UNIT) + debt
   end
-  for _, field in ipairs({ UNITS, WINDOW, BURST, ORIGIN }) do lane[field] = limit[field] end
+  for _, field in ipairs({ UNITS, WINDOW, BURST, ORIGIN, NAME }) do lane[field] = limit[field] end
   compile(lane)
   if not stays then
     lane[KIND] = limit[KIND] == STRICT and STRICT or BUCKET
@@ -516,7 +526,7 @@ local function learning()
 
   local function limit_of(lane)
     local copy = {}
-    for field = DIMENSION, LAST do copy[field] = lane[field] end
+    for field = DIMENSION, NAME do copy[field] = lane[field] end
     return copy
   end
 
@@ -527,6 +537,8 @@ local function learning()
     if floor(after / UNIT) ~= floor(before / UNIT) then set_remaining(lane, after) end
   end
 
+  local function bounded(window, units) return min(window, FARTHEST * units) end
+
   local function teach_bucket(lane, signal, uncertain, late)
     local limit = limit_of(lane)
     if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
@@ -536,13 +548,14 @@ local function learning()
       local said = max(signal[S_LIMIT], 0)
       if max(said - max(signal[S_LEFT], 0), 0) * 10 >= said then limit[WINDOW] = signal[S_IMPLIED] end
     end
+    limit[WINDOW] = bounded(limit[WINDOW], limit[UNITS])
     relimit(lane, limit)
     correct(lane, signal, uncertain, late)
   end
 
   local function teach_window(lane, signal, uncertain, late)
-    local fixed = lane[KIND] == FIXED
-    local reset = signal[S_RESET] >= 0 and signal[S_RESET] or nil
+    local fixed = lane[KIND] >= FIXED
+    local reset = signal[S_RESET] >= 0 and min(signal[S_RESET], FARTHEST) or nil
     local known, last
     if fixed then
       if lane[RESET] > 0 then known = lane[RESET] end
@@ -567,14 +580,15 @@ local function learning()
     end
     if signal[S_WINDOW] > 0 then
       limit[WINDOW], limit[ORIGIN] = signal[S_WINDOW], CONFIRMED
-    elseif distance and distance > 0 and distance <= 3650 * 86400 * SECOND then
+    elseif distance and distance > 0 and distance <= LONGEST then
       limit[WINDOW] = snapped(distance)
     elseif signal[S_IMPLIED] > limit[WINDOW] then
       limit[WINDOW] = signal[S_IMPLIED]
     end
+    limit[WINDOW] = bounded(limit[WINDOW], limit[UNITS])
     relimit(lane, limit)
     local whole, predicted = lane[UNITS] * UNIT, remaining(lane)
-    if lane[KIND] ~= FIXED then return end
+    if lane[KIND] < FIXED then return end
     if not next_window and reset and known and known <= reset + min(SLIGHT, floor(lane[WINDOW] / 256)) then
       reset = known
     end
@@ -625,15 +639,19 @@ local function learning()
     end
     if told > 0 then
       keep_lanes(state, function(lane)
-        return lane[DIMENSION] ~= dimension or lane[ORIGIN] > DEFAULT
+        return lane[DIMENSION] ~= dimension or (lane[ORIGIN] > DEFAULT and lane[KIND] ~= UNSTATED)
       end)
     end
-    local learned
+    local learned, others_learned = nil, 0
     for _, lane in ipairs(state[LANES]) do
-      if not learned and lane[DIMENSION] == dimension and lane[ORIGIN] ~= BY_HAND then learned = lane end
+      if lane[ORIGIN] ~= BY_HAND then
+        others_learned = others_learned + 1
+        local named = (lane[NAME] or '') == signal[S_NAME]
+        if not learned and named and lane[DIMENSION] == dimension then learned = lane end
+      end
     end
     if not learned then
-      if told <= 0 then return end
+      if told <= 0 or others_learned >= MOST_LEARNED then return end
       learned = signal[S_NEW]
       state[LANES][#state[LANES] + 1] = learned
     end
@@ -644,21 +662,62 @@ local function learning()
     end
   end
 
-  local function reject(state, retry_after)
+  -- A server that states no limit tells one all the same: what passed before the rejection.
+  local function learn_from_rejection(state, cost, at, told, repeated)
+    local in_flight = of(state[YOUNG], 'requests') + of(state[OLD], 'requests')
+    if #state[LANES] == 0 and told <= LONGEST then
+      local lane = { 'requests', 1, told, 1, ESTIMATED, 0, 0, 1, UNSTATED, 0, {}, NEVER, NEVER, NEVER, '' }
+      compile(lane)
+      state[LANES][1] = lane
+    end
+    local lane = unstated(state)
+    if not lane then return end
+    refund(lane, of(cost, 'requests'), at)
+    local limit = limit_of(lane)
+    local _, spent = window_of(lane)
+    local passed = floor(max(spent - in_flight, 0) / UNIT)
+    if not repeated then
+      local began = lane[START] ~= NEVER and max(-lane[START], 0) or 0
+      if began + told <= LONGEST then limit[WINDOW] = began + told end
+    end
+    limit[UNITS] = min(max(passed, 1), MOST)
+    limit[BURST] = limit[UNITS]
+    lane[RESET] = state[HOLD]
+    relimit(lane, limit)
+  end
+
+  local function reject(state, cost, at, retry_after)
     local repeated = state[HOLD] > 0
     local named = retry_after > 0 and retry_after or nil
     local span = min(named or FLOOR * 2 ^ min(state[STRIKES], 16), max_hold)
     state[HOLD] = max(state[HOLD], span)
     if not repeated then state[STRIKES] = state[STRIKES] + 1 end
+    local refills = false
     for _, lane in ipairs(state[LANES]) do
       if lane[KIND] == BUCKET then
+        refills = true
         lane[LEVEL] = max(lane[LEVEL], state[HOLD] * lane[FINENESS] + lane[DEPTH])
       end
     end
-    if (named and named > max_hold) or #state[LANES] == 0 then state[PHASE] = FIRST end
+    if (named and named > max_hold) or not refills then state[PHASE] = FIRST end
+    if named then learn_from_rejection(state, cost, at, named, repeated) end
   end
 
-  return reject, learn, keep_lanes
+  -- Where nobody stated a limit, it is at least what has passed in this window.
+  local function count_passed(state)
+    local lane = unstated(state)
+    if not lane then return end
+    local in_flight = of(state[YOUNG], 'requests') + of(state[OLD], 'requests')
+    local _, spent = window_of(lane)
+    local passed = min(floor(max(spent - in_flight, 0) / UNIT), MOST)
+    if passed > lane[UNITS] then
+      local limit = limit_of(lane)
+      limit[UNITS], limit[BURST] = passed, passed
+      relimit(lane, limit)
+    end
+  end
+
+  return reject, count_passed, learn, keep_lanes
 end
 
 -- The operations -----------------------------------------------------------------------------------
@@ -668,6 +727,13 @@ local operations = {}
 local full = {}
 
 local function relative(at) return (at - now) * 1000 end
+
+-- What nobody stated a limit for has to be tried where more passes than ever did.
+local function doubtful(state, cost)
+  local lane = unstated(state)
+  local amount = lane and of(cost, lane[DIMENSION]) or 0
+  return amount > 0 and remaining(lane) < amount
+end
 
 -- Charges a cost and counts it as in flight. Gives { scope, instant, tally before }.
 local function grant(state, i, cost)
@@ -702,7 +768,9 @@ local function charge(candidates, cost, permit)
     return { i, now, {} }
   end
   -- Another one goes when the first has no answer in time; then either answer will do.
-  if state[PHASE] == FIRST then state[SINCE] = 0 end
+  if state[PHASE] == FIRST or (state[PHASE] == OPEN and doubtful(state, cost)) then
+    state[PHASE], state[SINCE] = FIRST, 0
+  end
   if state[PHASE] ~= OPEN then state[PHASE], state[UNTIL] = ASKING, PATIENCE end
   return grant(state, i, cost)
 end
@@ -781,19 +849,24 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
   if not state then before = {} end
   state = exactly(i)
   at = relative(at)
-  local reject, learn = learning()
+  local reject, count_passed, learn = learning()
   local late = at < state[ANSWERED]
   land(state, cost, at)
   turn(state)
-  if rejected then reject(state, retry_after) else state[STRIKES] = 0 end
+  if rejected then
+    reject(state, cost, at, retry_after)
+  else
+    state[STRIKES] = 0
+    count_passed(state)
+  end
   for _, signal in ipairs(signals) do learn(state, cost, before, signal, late) end
-  if #state[LANES] > 0 and not rejected then state[PHASE] = OPEN end
+  if #state[LANES] > 0 and #signals > 0 and not rejected then state[PHASE] = OPEN end
   forget_nothing_known(state)
   return true
 end
 
 function operations.limit(i, limit)
-  local _, _, keep_lanes = learning()
+  local _, _, _, keep_lanes = learning()
   local state, known = exactly(i), nil
   for _, lane in ipairs(state[LANES]) do
     if lane[DIMENSION] == limit[DIMENSION] and lane[WINDOW] == limit[WINDOW] then

@@ -265,7 +265,7 @@ impl Redis {
                 let before = paceline_core::record::cost(before).unwrap_or_default();
                 let receipt = Receipt { cost: cost.clone(), at: self.epoch.tick(*at), before };
                 let key = key(*number).unwrap_or_else(|| Key::new(scope.host()));
-                Admission::Granted(Grant { place: Place::Key(key), receipt })
+                Admission::Granted(Grant::new(Place::Key(key), receipt))
             }
             Answer::Wait(number, after, by) => {
                 let key = key(*number)?;
@@ -347,7 +347,7 @@ impl Here {
     fn take(&self, scope: &Scope<'_>, now: Tick) -> Option<Grant> {
         let key = self.governing(scope);
         let receipt = self.leases.as_ref()?.take(&key, now)?;
-        Some(Grant { place: Place::Key(key), receipt })
+        Some(Grant::new(Place::Key(key), receipt))
     }
 }
 
