@@ -108,6 +108,7 @@ impl<B> Incoming for Response<B> {
 pub struct Pacing {
     limiter: Limiter,
     cost: Arc<CostOf>,
+    account: Option<Arc<str>>,
 }
 
 type CostOf = dyn Fn(&dyn Outgoing) -> Cost + Send + Sync;
@@ -122,13 +123,20 @@ impl Pacing {
     /// By that limiter, each request spending one request and nothing else.
     #[must_use]
     pub fn new(limiter: Limiter) -> Self {
-        Self { limiter, cost: Arc::new(|_| Cost::ONE) }
+        Self { limiter, cost: Arc::new(|_| Cost::ONE), account: None }
     }
 
     /// Each request spends what `cost` says, unless a [`Cost`] is attached to it.
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&dyn Outgoing) -> Cost + Send + Sync + 'static) -> Self {
         self.cost = Arc::new(cost);
+        self
+    }
+
+    /// Each request counts for that account; see [`Call::account`].
+    #[must_use]
+    pub fn account(mut self, account: &str) -> Self {
+        self.account = Some(account.into());
         self
     }
 
@@ -143,7 +151,7 @@ impl Pacing {
         request: &dyn Outgoing,
         extensions: Option<&Extensions>,
     ) -> impl Future<Output = Result<Flight, Error>> + Send + use<> {
-        let limiter = self.limiter.clone();
+        let (limiter, account) = (self.limiter.clone(), self.account.clone());
         let url = request.url().into_owned();
         let cost = extensions.and_then(|it| it.get::<Cost>().cloned());
         let cost = cost.unwrap_or_else(|| (self.cost)(request));
@@ -162,10 +170,10 @@ impl Pacing {
                 return Err(Refused { scope, by, retry_after: told }.into());
             }
             let mut call = Call::to(&url).costing(cost);
-            call.max_wait = left;
+            (call.max_wait, call.account) = (left, account.as_deref());
             let permit = limiter.acquire(call).await?;
             let waited = waited + permit.waited();
-            Ok(Flight { limiter, permit, waited, attempts: attempts + 1 })
+            Ok(Flight { limiter, permit, url, waited, attempts: attempts + 1 })
         }
     }
 }
@@ -177,6 +185,7 @@ impl Pacing {
 pub struct Flight {
     limiter: Limiter,
     permit: Permit,
+    url: String,
     waited: Duration,
     attempts: u32,
 }
@@ -196,17 +205,18 @@ impl Flight {
 
     /// Learns from an answer, and leaves [`Paced`] in its extensions.
     pub fn answered(self, response: &mut dyn Incoming) {
-        let Self { limiter, mut permit, waited, attempts } = self;
+        let Self { limiter, mut permit, url, waited, attempts } = self;
         let now = Duration::from_micros(limiter.inner.clock.wall_micros());
         let reading = read(response, now);
-        let scope = permit.scope();
-        let told = response.url().is_none_or(|url| covers(&scope, url));
+        let from = response.url().unwrap_or(&url);
+        let told = share_a_host(from, &url);
         if told {
             // A store that is away has said so, and the answer is there all the same.
-            drop(permit.observe(&reading));
+            drop(permit.answered(from, &reading));
         } else {
             permit.close();
         }
+        let scope = permit.scope();
         let held = told && reading.retry_after.is_some();
         let max_wait = limiter.inner.max_wait;
         let permit = Arc::new(Mutex::new(permit));
@@ -298,11 +308,11 @@ fn read(response: &dyn Incoming, now: Duration) -> Reading {
     headers::detect(response.status().as_u16(), pairs, now)
 }
 
-/// Whether what comes from `url` speaks of `scope`: a client that follows redirects by itself may
-/// bring the answer of another server.
-fn covers(scope: &str, url: &str) -> bool {
-    let (Ok(scope), Ok(from)) = (Scope::parse(scope), Scope::parse(url)) else { return false };
-    scope.covers(from.key())
+/// Whether a response from `from` speaks of the host that `url` names: a client that follows redirects
+/// by itself may bring the answer of another.
+fn share_a_host(from: &str, url: &str) -> bool {
+    let (Ok(from), Ok(url)) = (Scope::parse(from), Scope::parse(url)) else { return false };
+    from.host() == url.host()
 }
 
 /// Whether an error shows that the request was never sent: there was no connection, or a limit

@@ -116,6 +116,14 @@ impl RateLimitMiddleware {
         self
     }
 
+    /// Each request counts for that account, apart from others at the same endpoint; see
+    /// [`Call::account`](crate::Call::account).
+    #[must_use]
+    pub fn account(mut self, account: &str) -> Self {
+        self.pacing = self.pacing.account(account);
+        self
+    }
+
     /// What to send again, and when. A body that is a stream is sent once.
     #[must_use]
     pub fn retry(mut self, retry: RetryConfig) -> Self {

@@ -79,6 +79,14 @@ impl RateLimitLayer {
         self.pacing = self.pacing.cost(cost);
         self
     }
+
+    /// Each request counts for that account, apart from others at the same endpoint; see
+    /// [`Call::account`](crate::Call::account).
+    #[must_use]
+    pub fn account(mut self, account: &str) -> Self {
+        self.pacing = self.pacing.account(account);
+        self
+    }
 }
 
 impl<S> Layer<S> for RateLimitLayer {

@@ -119,6 +119,22 @@ async fn a_cost_comes_with_the_request_or_else_from_the_closure_and_is_settled_l
 }
 
 #[tokio::test]
+async fn rule_17_clients_with_different_credentials_are_different_accounts() {
+    let api = Api::start().await;
+    let limiter = Limiter::builder().max_wait(Duration::ZERO).build();
+    limiter.set_limit(&api.url, Limit::parse("1/1h").unwrap()).unwrap();
+    for team in ["a", "b"] {
+        let mut client = RateLimitLayer::new(limiter.clone()).account(team).layer(hyper());
+        client.ready().await.unwrap().call(get(&api.url)).await.unwrap();
+        let error = client.oneshot(get(&api.url)).await.unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(Error::Refused(_))), "{error}");
+        let pace = RateLimitMiddleware::new(limiter.clone()).account(team);
+        assert!(with(pace).get(&api.url).send().await.unwrap_err().is_middleware());
+    }
+    assert_eq!(api.asked().len(), 2);
+}
+
+#[tokio::test]
 async fn rule_24_every_attempt_of_a_retry_above_the_layer_takes_a_permit() {
     let api = Api::start().await;
     let limiter = limited(&api.url);
