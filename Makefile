@@ -56,11 +56,11 @@ lint: $(VENV)/built
 	$(VENV)/bin/ruff check .
 
 docs:
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --features paceline/reqwest,paceline/tower
 
 # What an example serves or imports stands in examples/apps, so each file beside it is one to run.
 examples: $(VENV)/built
-	cargo run --locked --example demo
+	for example in demo with_hyper with_octocrab with_reqwest; do cargo run --locked --example $$example || exit 1; done
 	for example in examples/*.py; do echo "$$example" && $(PYTHON) "$$example" || exit 1; done
 
 bench: $(VENV)/tools

@@ -26,7 +26,10 @@ ALLOWED = {
 HOMES = {
     "pyo3": {"paceline-py"},
     "tokio": {"paceline", "paceline-cli", "paceline-bench"},
-    "reqwest": {"paceline-cli"},
+    # The library knows clients as features only: nobody gets them who does not ask.
+    "reqwest": {"paceline", "paceline-cli"},
+    "reqwest-middleware": {"paceline"},
+    "tower": {"paceline"},
     "axum": {"paceline-cli"},
     "quanta": {"paceline-store"},
     "redis": {"paceline-store"},

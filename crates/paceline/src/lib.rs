@@ -15,6 +15,16 @@
 //! permit.settle(&[("tokens", 842.0)])?; // the answer was shorter than feared
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Features
+//!
+//! | Feature | What it adds |
+//! | --- | --- |
+//! | `tokio` (default) | `Limiter::acquire`, which waits in a task |
+//! | `sqlite`, `redis` (default) | limits that processes share |
+//! | `reqwest` | `paceline::reqwest::RateLimitMiddleware` |
+//! | `tower` | `paceline::tower::RateLimitLayer`, for hyper-util, octocrab and others |
+//! | `http` | what both stand on, for a client of your own: `paceline::http` |
 
 mod bell;
 mod blocking;
@@ -24,14 +34,22 @@ mod desk;
 mod endpoint;
 mod error;
 mod explain;
+#[cfg(feature = "http")]
+pub mod http;
 mod limiter;
 mod line;
 mod permit;
 mod places;
+#[cfg(feature = "reqwest")]
+pub mod reqwest;
 mod sync;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "tower")]
+pub mod tower;
 
+#[cfg(feature = "http")]
+pub use self::http::Paced;
 pub use bell::Bell;
 pub use call::Call;
 pub use config::{Config, ConfigError};

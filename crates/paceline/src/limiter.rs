@@ -33,7 +33,7 @@ pub struct Limiter {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Clock,
-    max_wait: Option<Duration>,
+    pub(crate) max_wait: Option<Duration>,
     pub(crate) places: Places,
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     /// Whether asking the store takes time.
