@@ -2,6 +2,10 @@
 //!
 //! Nothing refills before the reset (rule 11), so neither refill arithmetic nor "reset minus now"
 //! says anything about it; only what was spent since the last reset, and when the next one is.
+//!
+//! After a window that was used up the next one is too, most likely. It is then spread evenly: whoever
+//! waits waits about as long as the others, instead of not at all or for a whole window, and what the
+//! server says of strangers comes in time.
 
 use crate::{Amount, Tick};
 use std::time::Duration;
@@ -20,6 +24,10 @@ pub struct Fixed {
     /// Nobody stated the limit: it is what passed until a rejection. Whatever is more than that is
     /// tried one at a time instead of waited for.
     pub(crate) unstated: bool,
+    /// The window before was all but used up: this one is spread.
+    pub(crate) spread: bool,
+    /// When the next unit is due in a window that is spread.
+    pub(crate) due: Option<Tick>,
 }
 
 impl Fixed {
@@ -29,40 +37,58 @@ impl Fixed {
         if self.unstated {
             return 0;
         }
-        let current = self.rolled(window, now);
-        if current.spent.is_zero() || current.spent.plus(amount) <= limit {
-            return 0;
-        }
-        let ends = current.ends(window).unwrap_or(now);
-        ends.as_nanos().saturating_sub(now.as_nanos())
+        let current = self.rolled(limit, window, now);
+        let fits = current.spent.is_zero() || current.spent.plus(amount) <= limit;
+        let when = if fits { current.due } else { current.ends(window) };
+        when.map_or(0, |when| when.as_nanos().saturating_sub(now.as_nanos()))
     }
 
-    /// Spends `amount` now.
-    pub fn spend(&mut self, amount: Amount, window: u64, now: Tick) {
-        *self = self.rolled(window, now);
+    /// Spends `amount` of `limit` now.
+    pub fn spend(&mut self, amount: Amount, limit: Amount, window: u64, now: Tick) {
+        *self = self.rolled(limit, window, now);
         self.began.get_or_insert(now);
+        if self.spread {
+            let due = self.due.unwrap_or(now);
+            let left = limit.minus(self.spent).max(Amount::ONE);
+            self.due = Some(due.after(share(self.rest(due, window), amount.min(left), left)));
+        }
         self.spent = self.spent.plus(amount);
     }
 
     /// Gives back `amount` that was spent at `at`, if that was in the present window.
-    pub fn refund(&mut self, amount: Amount, at: Tick, window: u64, now: Tick) {
-        *self = self.rolled(window, now);
+    pub fn refund(&mut self, amount: Amount, at: Tick, limit: Amount, window: u64, now: Tick) {
+        *self = self.rolled(limit, window, now);
         let began = self.reset.map_or(0, |reset| reset.as_nanos().saturating_sub(window));
-        if at.as_nanos() >= began {
-            self.spent = self.spent.minus(amount);
+        if at.as_nanos() < began {
+            return;
         }
+        if let Some(due) = self.due {
+            let left = limit.minus(self.spent);
+            let step = match left.is_zero() {
+                true => share(Duration::from_nanos(window), amount, limit),
+                false => share(self.rest(due, window), amount, left),
+            };
+            let sooner = crate::time::nanos(step);
+            self.due = Some(Tick::from_nanos(due.as_nanos().saturating_sub(sooner)));
+        }
+        self.spent = self.spent.minus(amount);
+    }
+
+    /// What is left of the present window after `due`.
+    fn rest(&self, due: Tick, window: u64) -> Duration {
+        self.ends(window).map_or(Duration::ZERO, |end| end.since(due))
     }
 
     /// What is left now.
     #[must_use]
     pub fn remaining(&self, limit: Amount, window: u64, now: Tick) -> Amount {
-        limit.minus(self.spent(window, now))
+        limit.minus(self.spent(limit, window, now))
     }
 
     /// What was spent in the present window.
     #[must_use]
-    pub fn spent(&self, window: u64, now: Tick) -> Amount {
-        self.rolled(window, now).spent
+    pub fn spent(&self, limit: Amount, window: u64, now: Tick) -> Amount {
+        self.rolled(limit, window, now).spent
     }
 
     /// The next reset, if it is known and not past.
@@ -86,10 +112,15 @@ impl Fixed {
         window: u64,
         now: Tick,
     ) {
-        *self = self.rolled(window, now);
+        *self = self.rolled(limit, window, now);
         self.spent = limit.minus(left);
         self.reset = reset.or(self.reset);
         self.began.get_or_insert(now);
+        // The end was only guessed until now, and may come much sooner.
+        if let Some(due) = self.due {
+            let step = share(self.rest(now, window), Amount::ONE, left.plus(Amount::ONE));
+            self.due = Some(due.min(now.after(step)));
+        }
     }
 
     /// When the present window ends, as far as is known.
@@ -99,14 +130,25 @@ impl Fixed {
 
     /// The state at `now`: past its end nothing is spent. The end of the next window is the server's
     /// to tell, for that usually begins with the next request.
-    fn rolled(&self, window: u64, now: Tick) -> Self {
+    fn rolled(&self, limit: Amount, window: u64, now: Tick) -> Self {
         match self.ends(window) {
-            Some(end) if end <= now => {
-                Self { last: self.reset.or(self.last), unstated: self.unstated, ..Self::default() }
-            }
+            Some(end) if end <= now => Self {
+                last: self.reset.or(self.last),
+                unstated: self.unstated,
+                // A pause since then says that nobody waits for more.
+                spread: limit.minus(self.spent).millionths() <= limit.millionths() / 8
+                    && now.since(end) < Duration::from_nanos(window),
+                ..Self::default()
+            },
             _ => *self,
         }
     }
+}
+
+/// So much of `span` as `part` is of `whole`.
+fn share(span: Duration, part: Amount, whole: Amount) -> Duration {
+    let nanos = span.as_nanos() * u128::from(part.millionths()) / u128::from(whole.millionths());
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -122,7 +164,7 @@ mod tests {
         let mut fixed = Fixed::default();
         let reset = Tick::from_nanos(30_000_000_000);
         fixed.told(Amount::ONE, LIMIT, Some(reset), WINDOW, Tick::ZERO);
-        fixed.spend(Amount::ONE, WINDOW, Tick::ZERO);
+        fixed.spend(Amount::ONE, LIMIT, WINDOW, Tick::ZERO);
         let late = Tick::from_nanos(29_999_999_999);
         assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, late), 1);
         assert_eq!(fixed.remaining(LIMIT, WINDOW, late), Amount::ZERO);
@@ -138,7 +180,7 @@ mod tests {
             let (mut fixed, mut now) = (Fixed::default(), Tick::ZERO);
             for (pause, left, reset) in history {
                 now = now.after(Duration::from_secs(pause));
-                fixed.spend(Amount::ONE, WINDOW, now);
+                fixed.spend(Amount::ONE, LIMIT, WINDOW, now);
                 let reset = reset.map(|secs| now.after(Duration::from_secs(secs)));
                 fixed.told(Amount::units(left), LIMIT, reset, WINDOW, now);
                 let wait = fixed.wait(Amount::ONE, LIMIT, WINDOW, now);
@@ -146,6 +188,39 @@ mod tests {
                 let then = now.after(Duration::from_nanos(wait));
                 prop_assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, then), 0);
             }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_window_that_was_used_up_is_spread_evenly() {
+        let (mut fixed, mut at) = (Fixed::default(), Vec::new());
+        let mut now = Tick::ZERO;
+        // A server that tells its reset with each answer.
+        let mut reset = now.after(Duration::from_nanos(WINDOW));
+        for _ in 0..40 {
+            now = now.after(Duration::from_nanos(fixed.wait(Amount::ONE, LIMIT, WINDOW, now)));
+            if now >= reset {
+                reset = now.after(Duration::from_nanos(WINDOW));
+            }
+            fixed.spend(Amount::ONE, LIMIT, WINDOW, now);
+            let left = fixed.remaining(LIMIT, WINDOW, now);
+            fixed.told(left, LIMIT, Some(reset), WINDOW, now);
+            at.push(now.as_nanos() / 1_000_000_000);
+        }
+        assert_eq!(at[..11], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 60], "the first window goes at once");
+        let gaps: Vec<_> = at[10..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|gap| (5..=6).contains(gap)), "{gaps:?}");
+        // Given back, the next one is due when it would have been.
+        let wait = |fixed: &Fixed| fixed.wait(Amount::ONE, LIMIT, WINDOW, now);
+        let before = wait(&fixed);
+        fixed.spend(Amount::ONE, LIMIT, WINDOW, now);
+        fixed.refund(Amount::ONE, now, LIMIT, WINDOW, now);
+        assert!(before.abs_diff(wait(&fixed)) < 10);
+        // And after a pause nobody is made to wait.
+        let later = now.after(Duration::from_nanos(WINDOW * 3));
+        for _ in 0..10 {
+            assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, later), 0);
+            fixed.spend(Amount::ONE, LIMIT, WINDOW, later);
         }
     }
 

@@ -206,17 +206,17 @@ impl Lane {
                 *tat = gcra::spend(*tat, self.rate.debit(amount), self.rate.at(now));
             }
             Bucket::Strict(log) => log.spend(amount, whole, window, now),
-            Bucket::Fixed(fixed) => fixed.spend(amount, window, now),
+            Bucket::Fixed(fixed) => fixed.spend(amount, whole, window, now),
         }
     }
 
     /// Gives back `amount` that was paid at `at`.
     pub fn refund(&mut self, amount: Amount, at: Tick, now: Tick) {
-        let window = self.window();
+        let (whole, window) = (self.whole(), self.window());
         match &mut self.bucket {
             Bucket::Gcra(tat) => *tat = tat.saturating_sub(self.rate.ticks(amount)),
             Bucket::Strict(log) => log.refund(amount, at),
-            Bucket::Fixed(fixed) => fixed.refund(amount, at, window, now),
+            Bucket::Fixed(fixed) => fixed.refund(amount, at, whole, window, now),
         }
     }
 

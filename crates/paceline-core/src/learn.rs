@@ -116,7 +116,8 @@ impl ScopeState {
         lane.refund(receipt.cost.of(&Dimension::Requests), receipt.at, now);
         let mut limit = Limit::clone(lane.limit());
         let (hold, Some(fixed)) = (self.hold, lane.as_fixed()) else { return };
-        let passed = fixed.spent(limit.window.as_nanos(), now).minus(in_flight);
+        let whole = Amount::units(limit.units);
+        let passed = fixed.spent(whole, limit.window.as_nanos(), now).minus(in_flight);
         if !repeated {
             let since = fixed.began.map_or(Duration::ZERO, |began| now.since(began));
             limit.window = Window::from_duration(since + told).unwrap_or(limit.window);
@@ -133,7 +134,8 @@ impl ScopeState {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.is_unstated()) else { return };
         let (mut limit, window) = (Limit::clone(lane.limit()), lane.limit().window.as_nanos());
         let Some(fixed) = lane.as_fixed() else { return };
-        let passed = fixed.spent(window, now).minus(in_flight).whole().min(Limit::MOST);
+        let whole = Amount::units(limit.units);
+        let passed = fixed.spent(whole, window, now).minus(in_flight).whole().min(Limit::MOST);
         if passed > limit.units {
             (limit.units, limit.burst) = (passed, passed);
             lane.relimit(limit, now);

@@ -26,6 +26,11 @@ pub type Amounts = Vec<(String, u64)>;
 
 /// An instant that is not known.
 const NEVER: Offset = -(1 << 53);
+/// What is not stored is not known.
+const fn never() -> Offset {
+    NEVER
+}
+
 /// The farthest past that is told apart: 52 days.
 const FAR: Offset = -(1 << 52);
 
@@ -78,6 +83,11 @@ pub struct LaneRecord {
     /// What the server calls it; empty where it has no name. Not in the first release.
     #[serde(default)]
     name: String,
+    /// A window that is spread, and when its next unit is due.
+    #[serde(default)]
+    spread: bool,
+    #[serde(default = "never")]
+    due: Offset,
     /// A limit that is searched for: the peak, what passed, since when, when it was refused, and what
     /// passed since then.
     #[serde(default)]
@@ -236,6 +246,8 @@ impl LaneRecord {
             start: NEVER,
             last: NEVER,
             name: limit.name.as_deref().unwrap_or_default().to_owned(),
+            spread: false,
+            due: NEVER,
             search: lane.search().map(|search| {
                 let refused = (search.refused != Tick::ZERO).then_some(search.refused);
                 let since = (search.since != Tick::ZERO).then_some(search.since);
@@ -257,6 +269,8 @@ impl LaneRecord {
             }
             Bucket::Fixed(fixed) => {
                 record.kind = 2 + u8::from(fixed.unstated);
+                record.spread = fixed.spread;
+                record.due = frame.known(fixed.due);
                 record.level = fixed.spent.millionths();
                 record.reset = frame.known(fixed.reset);
                 record.start = frame.known(fixed.began);
@@ -301,6 +315,8 @@ impl LaneRecord {
                 began: frame.maybe(self.start),
                 last: frame.maybe(self.last),
                 unstated: self.kind == 3,
+                spread: self.spread,
+                due: frame.maybe(self.due),
             })),
         };
         let search = self.search.map(|(peak, passed, since, refused, streak)| Search {

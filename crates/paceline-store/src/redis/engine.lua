@@ -37,7 +37,7 @@ local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES = 9, 10, 11, 12, 13, 14
 -- Fields of a limit.
 local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
 local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
-local SEARCH = 16
+local SPREAD, DUE, SEARCH = 16, 17, 18
 local OPEN, FIRST, ASKING = 0, 1, 2
 local BUCKET, STRICT, FIXED, UNSTATED = 0, 1, 2, 3
 local DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 1, 2, 3, 4
@@ -163,9 +163,19 @@ end
 local function roll(lane)
   local known = lane[RESET] ~= NEVER or lane[START] ~= NEVER
   if known and window_of(lane) == NEVER then
+    -- What follows a window that was used up is spread, but not after a pause.
+    local limit, ended = lane[UNITS] * UNIT, lane[RESET]
+    if ended == NEVER then ended = lane[START] + lane[WINDOW] end
+    lane[SPREAD] = max(limit - lane[LEVEL], 0) <= floor(limit / 8) and -ended < lane[WINDOW]
     if lane[RESET] ~= NEVER then lane[LAST] = lane[RESET] end
-    lane[LEVEL], lane[RESET], lane[START] = 0, NEVER, NEVER
+    lane[LEVEL], lane[RESET], lane[START], lane[DUE] = 0, NEVER, NEVER, NEVER
   end
+end
+
+-- What is left of the present window after an instant.
+local function rest_of(lane, due)
+  local ends = window_of(lane)
+  return ends ~= NEVER and max(ends - due, 0) or 0
 end
 
 -- Nanoseconds until an amount can be paid.
@@ -191,8 +201,10 @@ local function wait_lane(lane, amount)
   end
   if kind == UNSTATED then return 0 end
   local ends, spent = window_of(lane)
-  if spent == 0 or spent + amount <= limit or ends == NEVER then return 0 end
-  return ends
+  -- What was spent counts as of a window that is not over, or as nothing.
+  local over = ends == NEVER and (lane[RESET] ~= NEVER or lane[START] ~= NEVER)
+  if spent == 0 or spent + amount <= limit then return over and 0 or max(lane[DUE], 0) end
+  return max(ends, 0)
 end
 
 local function spend_lane(lane, amount)
@@ -218,6 +230,11 @@ local function spend_lane(lane, amount)
   else
     roll(lane)
     if lane[START] == NEVER then lane[START] = 0 end
+    if lane[SPREAD] then
+      local due = lane[DUE] ~= NEVER and lane[DUE] or 0
+      local left = max(lane[UNITS] * UNIT - lane[LEVEL], UNIT)
+      lane[DUE] = due + (muldiv(rest_of(lane, due), min(amount, left), left))
+    end
     lane[LEVEL] = lane[LEVEL] + amount
   end
 end
@@ -238,6 +255,11 @@ local function refund(lane, amount, at)
   else
     roll(lane)
     if lane[RESET] == NEVER or at >= lane[RESET] - lane[WINDOW] then
+      if lane[DUE] ~= NEVER then
+        local span, left = rest_of(lane, lane[DUE]), max(lane[UNITS] * UNIT - lane[LEVEL], 0)
+        if left == 0 then span, left = lane[WINDOW], lane[UNITS] * UNIT end
+        lane[DUE] = lane[DUE] - muldiv(span, amount, left)
+      end
       lane[LEVEL] = max(lane[LEVEL] - amount, 0)
     end
   end
@@ -305,6 +327,7 @@ local function relimit(lane, limit)
   if not stays then
     lane[KIND] = limit[KIND] == STRICT and STRICT or BUCKET
     lane[LEVEL], lane[ENTRIES], lane[RESET], lane[START], lane[LAST] = 0, {}, NEVER, NEVER, NEVER
+    lane[SPREAD], lane[DUE] = false, NEVER
     if used > 0 then spend_lane(lane, used) end
   end
 end
@@ -331,6 +354,10 @@ local function age(state)
       past(entry, 1)
       past(entry, 2)
     end
+    -- What the first release did not know.
+    lane[NAME], lane[SPREAD] = lane[NAME] or '', lane[SPREAD] or false
+    lane[DUE] = lane[DUE] or NEVER
+    if lane[DUE] ~= NEVER then past(lane, DUE) end
     local search = lane[SEARCH]
     for field = SINCE_PASSED, search and REFUSED or 0 do
       if search[field] ~= NEVER then past(search, field) end
@@ -610,6 +637,9 @@ local function learning()
     lane[LEVEL] = max(whole - left, 0)
     lane[RESET] = reset or lane[RESET]
     if lane[START] == NEVER then lane[START] = 0 end
+    if lane[DUE] ~= NEVER then
+      lane[DUE] = min(lane[DUE], (muldiv(rest_of(lane, 0), UNIT, left + UNIT)))
+    end
   end
 
   local function keep_lanes(state, keep)
@@ -675,7 +705,8 @@ local function learning()
   local function learn_from_rejection(state, cost, at, told, repeated)
     local in_flight = of(state[YOUNG], 'requests') + of(state[OLD], 'requests')
     if #state[LANES] == 0 and told <= LONGEST then
-      local lane = { 'requests', 1, told, 1, ESTIMATED, 0, 0, 1, UNSTATED, 0, {}, NEVER, NEVER, NEVER, '' }
+      local lane = { 'requests', 1, told, 1, ESTIMATED, 0, 0, 1, UNSTATED, 0, {}, NEVER, NEVER, NEVER, '',
+        false, NEVER }
       compile(lane)
       state[LANES][1] = lane
     end
