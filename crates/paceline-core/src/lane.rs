@@ -112,6 +112,32 @@ impl Lane {
         matches!(&self.bucket, Bucket::Fixed(fixed) if fixed.unstated)
     }
 
+    /// Whether units go one by one.
+    pub(crate) fn goes_one_by_one(&self) -> bool {
+        matches!(self.bucket, Bucket::Gcra(_)) && self.limit.burst == 1
+    }
+
+    /// Where units go one by one, the server counts the next one from when it counted `amount`, which was
+    /// by `counted` at the latest. A sixteenth of a unit is not worth a visit to the store.
+    pub(crate) fn counted(&mut self, amount: Amount, counted: Tick) {
+        if self.goes_one_by_one()
+            && let Bucket::Gcra(tat) = &mut self.bucket
+            && !amount.is_zero()
+        {
+            let debit = self.rate.debit(amount);
+            let due = gcra::spend(0, debit, self.rate.at(counted));
+            if due > tat.saturating_add(self.rate.ticks(amount) / 16) {
+                *tat = due;
+            }
+        }
+    }
+
+    /// Turns a window of the server's into a limit that holds in any span of `window`.
+    pub(crate) fn slide(&mut self, window: Window, now: Tick) {
+        let limit = Limit { window, strict: true, ..Limit::clone(&self.limit) };
+        self.relimit(limit, now);
+    }
+
     /// Whether nobody knows if the server has room for `amount`: it has to be tried.
     pub(crate) fn is_doubtful(&self, amount: Amount, now: Tick) -> bool {
         self.is_unstated() && !amount.is_zero() && self.remaining(now) < amount
@@ -169,6 +195,11 @@ impl Lane {
             Bucket::Gcra(tat) => {
                 let rate = &self.rate;
                 rate.nanos(gcra::wait(*tat, rate.debit(amount), rate.at(now)))
+            }
+            // What a server was seen to count so is filled evenly, so that its answers tell how.
+            Bucket::Strict(log) if self.limit.origin != Origin::Configured => {
+                let due = log.due(self.whole(), self.window(), now);
+                log.wait(amount, self.whole(), now).max(due)
             }
             Bucket::Strict(log) => log.wait(amount, self.whole(), now),
             Bucket::Fixed(fixed) => fixed.wait(amount, self.whole(), self.window(), now),

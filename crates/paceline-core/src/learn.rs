@@ -45,7 +45,10 @@ impl ScopeState {
         let passed = (!reading.rejected).then_some(receipt.at);
         self.lanes.iter_mut().for_each(|lane| lane.search_on(passed, now));
         for signal in &reading.signals {
-            self.learn(receipt, signal, late, now);
+            self.learn(receipt, signal, late, reading.rejected, now);
+        }
+        if !reading.rejected {
+            self.arrived(receipt, now);
         }
         if self.has_limits() && !reading.signals.is_empty() && !reading.rejected {
             self.phase = Phase::Open;
@@ -66,7 +69,8 @@ impl ScopeState {
         if reading.rejected || self.phase != Phase::Open {
             return false;
         }
-        if reading.is_silent() && !self.lanes.iter().any(Lane::is_guessed) {
+        let alive = |lane: &Lane| lane.is_guessed() || lane.goes_one_by_one();
+        if reading.is_silent() && !self.lanes.iter().any(alive) {
             return self.strikes == 0;
         }
         let mut after = self.clone();
@@ -142,7 +146,20 @@ impl ScopeState {
         }
     }
 
-    fn learn(&mut self, receipt: &Receipt, signal: &Signal, late: bool, now: Tick) {
+    /// The server has counted the request at some time since it left, and not later than the quickest
+    /// answer ever took before now. Where requests go one by one, the next one is due after that.
+    fn arrived(&mut self, receipt: &Receipt, now: Tick) {
+        let took = now.since(receipt.at);
+        // It becomes slower again, little by little, when the way does.
+        let before = self.quickest + self.quickest / 64 + Duration::from_nanos(1);
+        self.quickest = if self.quickest.is_zero() { took } else { took.min(before) };
+        let counted = receipt.at.after(took.saturating_sub(self.quickest));
+        for lane in &mut self.lanes {
+            lane.counted(receipt.cost.of(lane.dimension()), counted);
+        }
+    }
+
+    fn learn(&mut self, receipt: &Receipt, signal: &Signal, late: bool, rejected: bool, now: Tick) {
         // An answer from a window that is over says nothing about the present one.
         if signal.counting == Counting::Fixed && signal.reset.is_some_and(|left| left.is_zero()) {
             return;
@@ -160,7 +177,7 @@ impl ScopeState {
             }
             if signal.counting == Counting::Bucket {
                 if told == Some(units) {
-                    let answer = Answer { signal, told, uncertain, late, now };
+                    let answer = Answer { signal, told, uncertain, late, rejected, now };
                     let configured = self.lanes.iter_mut().filter(|lane| {
                         *lane.dimension() == signal.dimension && lane.limit().units == units
                     });
@@ -192,7 +209,7 @@ impl ScopeState {
             }
             (None, None) => return,
         };
-        let answer = Answer { signal, told, uncertain, late, now };
+        let answer = Answer { signal, told, uncertain, late, rejected, now };
         let lane = &mut self.lanes[at];
         match signal.counting {
             Counting::Fixed => answer.teach_window(lane),
@@ -262,12 +279,16 @@ struct Answer<'a> {
     uncertain: Amount,
     /// Whether the answer to a later request was seen before.
     late: bool,
+    rejected: bool,
     now: Tick,
 }
 
 impl Answer<'_> {
     /// Follows a window that the server counts.
     fn teach_window(&self, lane: &mut Lane) {
+        if lane.limit().strict {
+            return self.teach_span(lane);
+        }
         let reset = self.signal.reset.map(|reset| self.now.after(reset.min(FARTHEST)));
         let fixed = lane.as_fixed();
         let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
@@ -278,6 +299,15 @@ impl Answer<'_> {
         let sooner = reset.zip(known).is_some_and(|(told, known)| known > told.after(blur));
         if sooner && self.late {
             return;
+        }
+        // The end of a window stands still until it has come, and then all is there again. Where it moves
+        // on before, and not even half of all is there, it is the end of a span that slides.
+        let is_early = known.is_some_and(|known| known > self.now.after(blur / 4));
+        let half = lane.limit().units / 2;
+        let fell = self.signal.remaining.is_some_and(|left| left <= half);
+        if next_window && is_early && fell && !self.late && !self.rejected {
+            lane.slide(self.span().unwrap_or(lane.limit().window), self.now);
+            return self.teach_span(lane);
         }
         let mut limit = Limit::clone(lane.limit());
         if let Some(units) = self.told {
@@ -319,6 +349,32 @@ impl Answer<'_> {
             None => before,
         };
         fixed.told(left, whole, reset, window, self.now);
+    }
+
+    /// The span that slides: its end is told as that of the newest request in it, or later by rounding.
+    fn span(&self) -> Option<Window> {
+        let told = self.signal.reset.and_then(Window::from_duration).map(Window::snapped);
+        self.signal.window.or(told)
+    }
+
+    /// Follows a limit that holds in any span of its window.
+    fn teach_span(&self, lane: &mut Lane) {
+        let mut limit = Limit::clone(lane.limit());
+        if let Some(units) = self.told {
+            (limit.units, limit.burst) = (units, units);
+        }
+        if let Some(span) = self.span().filter(|span| *span < limit.window) {
+            limit.window = span;
+        }
+        lane.relimit(limit, self.now);
+        // What others have spent can be added; what is spent less than was thought passes by itself.
+        if let Some(left) = self.signal.remaining {
+            let before = lane.remaining(self.now);
+            let after = reconcile(before, Amount::units(left), self.uncertain, self.late);
+            if after < before {
+                lane.spend(before.minus(after), self.now);
+            }
+        }
     }
 
     /// Follows a bucket that refills all the time.
@@ -628,6 +684,43 @@ mod tests {
             let retry_after = Some(Duration::from_secs((self.ends - ms).div_ceil(1_000)));
             Reading { rejected: true, retry_after, ..Reading::default() }
         }
+    }
+
+    #[test]
+    fn rule_9_a_span_that_slides_is_not_taken_for_a_window_for_long() {
+        let (mut state, policy) = (ScopeState::unknown(), Policy::default());
+        let (mut counted, mut rejected) = (std::collections::VecDeque::<u64>::new(), Vec::new());
+        let mut passed = 0;
+        let mut flying: std::collections::VecDeque<(u64, Receipt, Reading)> = [].into();
+        for ms in 0..40_000 {
+            while flying.front().is_some_and(|(due, ..)| *due <= ms) {
+                let (_, receipt, reading) = flying.pop_front().unwrap();
+                state.observe(&receipt, &reading, &policy, at(ms));
+            }
+            while flying.len() < 8
+                && let Ok(receipt) = state.admit(&Cost::ONE, at(ms))
+            {
+                counted.retain(|then| then + 2_000 > ms);
+                let refused = counted.len() >= 20;
+                if refused {
+                    rejected.push(ms);
+                } else {
+                    counted.push_back(ms);
+                    passed += u64::from(ms > 10_000);
+                }
+                // The end of the span is told as an epoch in whole seconds, rounded up.
+                let reset = (counted.back().unwrap() + 2_000).div_ceil(1_000) * 1_000 - ms;
+                let reading = Reading {
+                    rejected: refused,
+                    ..fixed(20, 20 - u64::try_from(counted.len()).unwrap(), reset)
+                };
+                flying.push_back((ms + 4, receipt, reading));
+            }
+        }
+        assert_eq!(rejected, [0_u64; 0]);
+        assert!(passed >= 285, "{passed} of 300 passed after five spans");
+        let limit = &state.status(at(40_000)).limits[0].limit;
+        assert!(limit.strict && limit.window.duration().as_secs() == 2, "{limit:?}");
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct Record {
     before: Offset,
     over: Amounts,
     lanes: Vec<LaneRecord>,
+    /// Nanoseconds.
+    #[serde(default)]
+    quickest: u64,
 }
 
 /// One limit with its bucket.
@@ -187,6 +190,7 @@ impl Record {
             before: frame.offset(state.flight.before),
             over: amounts(&state.flight.over),
             lanes: state.lanes.iter().map(|lane| LaneRecord::of(lane, frame)).collect(),
+            quickest: crate::time::nanos(state.quickest),
         }
     }
 
@@ -223,6 +227,7 @@ impl Record {
                 before: frame.tick(self.before),
                 over: cost(&self.over)?,
             },
+            quickest: Duration::from_nanos(self.quickest),
         })
     }
 }

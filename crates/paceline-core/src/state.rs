@@ -30,6 +30,8 @@ pub struct ScopeState {
     pub(crate) answered: Tick,
     /// Granted and not yet answered.
     pub(crate) flight: Flight,
+    /// How long the quickest answer took of late; zero before the first.
+    pub(crate) quickest: Duration,
 }
 
 /// Whether one request has to go ahead of the others.

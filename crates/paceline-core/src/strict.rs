@@ -49,6 +49,17 @@ impl Log {
         0
     }
 
+    /// How many nanoseconds until the next unit is due where the window is filled evenly: in fifteen
+    /// sixteenths of it, so that those who come a little late lose nothing.
+    #[must_use]
+    pub fn due(&self, limit: Amount, window: u64, now: Tick) -> u64 {
+        let Some(last) = self.entries.back() else { return 0 };
+        let share = u128::from(last.amount.millionths()) * 15 / 16;
+        let span = u128::from(window) * share / u128::from(limit.millionths().max(1));
+        let due = u128::from(last.opened) + span;
+        u64::try_from(due).unwrap_or(u64::MAX).saturating_sub(now.as_nanos())
+    }
+
     /// Spends `amount` now.
     pub fn spend(&mut self, amount: Amount, limit: Amount, window: u64, now: Tick) {
         self.forget(now);

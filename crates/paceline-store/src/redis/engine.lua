@@ -33,7 +33,7 @@ local CONFIGURED, WINDOWS = 30 * 86400 * SECOND, 12
 
 -- Fields of a record.
 local VER, AT, HOLD, STRIKES, PHASE, SINCE, UNTIL, ANSWERED = 1, 2, 3, 4, 5, 6, 7, 8
-local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES = 9, 10, 11, 12, 13, 14
+local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES, QUICKEST = 9, 10, 11, 12, 13, 14, 15
 -- Fields of a limit.
 local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
 local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
@@ -189,15 +189,19 @@ local function wait_lane(lane, amount)
   end
   local limit = lane[UNITS] * UNIT
   if kind == STRICT then
-    local room, spent = max(limit - amount, 0), lane[LEVEL]
+    local room, spent, due = max(limit - amount, 0), lane[LEVEL], 0
+    local last = lane[ENTRIES][#lane[ENTRIES]]
+    if last and lane[ORIGIN] ~= BY_HAND then
+      due = max(last[1] + muldiv(lane[WINDOW], floor(last[3] * 15 / 16), limit), 0)
+    end
     for _, entry in ipairs(lane[ENTRIES]) do
       local frees = entry[2]
-      if spent <= room and frees > 0 then return 0 end
+      if spent <= room and frees > 0 then return due end
       local without = max(spent - entry[3], 0)
-      if frees > 0 and without <= room then return frees end
+      if frees > 0 and without <= room then return max(frees, due) end
       spent = without
     end
-    return 0
+    return due
   end
   if kind == UNSTATED then return 0 end
   local ends, spent = window_of(lane)
@@ -337,7 +341,7 @@ end
 local states, touched = {}, {}
 
 local function fresh(lanes, first)
-  return { VERSION, now, 0, 0, first and FIRST or OPEN, 0, 0, FAR, {}, {}, FAR, FAR, {}, lanes }
+  return { VERSION, now, 0, 0, first and FIRST or OPEN, 0, 0, FAR, {}, {}, FAR, FAR, {}, lanes, 0 }
 end
 
 -- Lets the time pass since it was written.
@@ -346,6 +350,7 @@ local function age(state)
   local function past(container, field) container[field] = max(container[field] - elapsed, FAR) end
   for _, field in ipairs({ SINCE, UNTIL, ANSWERED, BEGAN, BEFORE }) do past(state, field) end
   state[HOLD] = max(state[HOLD] - elapsed, 0)
+  state[QUICKEST] = state[QUICKEST] or 0
   for _, lane in ipairs(state[LANES]) do
     if lane[KIND] == BUCKET then
       lane[LEVEL] = max(lane[LEVEL] - elapsed * lane[FINENESS], 0)
@@ -553,6 +558,13 @@ local function learning()
     return window
   end
 
+  -- The span that slides: its end is told as that of the newest request in it.
+  local function span_of(signal)
+    if signal[S_WINDOW] > 0 then return signal[S_WINDOW] end
+    local told = signal[S_RESET]
+    return told > 0 and told <= LONGEST and snapped(told) or nil
+  end
+
   local function reconcile(predicted, told, uncertain, late)
     local lower = max(told - uncertain, 0)
     if lower <= predicted and predicted <= told then return predicted end
@@ -589,7 +601,21 @@ local function learning()
     correct(lane, signal, uncertain, late)
   end
 
-  local function teach_window(lane, signal, uncertain, late)
+  -- Follows a limit that holds in any span of its window.
+  local function teach_span(lane, signal, uncertain, late)
+    local limit = limit_of(lane)
+    if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
+    local span = span_of(signal)
+    if span and span < limit[WINDOW] then limit[WINDOW] = span end
+    relimit(lane, limit)
+    if signal[S_LEFT] < 0 then return end
+    local before = remaining(lane)
+    local after = reconcile(before, signal[S_LEFT] * UNIT, uncertain, late)
+    if after < before then spend_lane(lane, before - after) end
+  end
+
+  local function teach_window(lane, signal, uncertain, late, rejected)
+    if lane[KIND] == STRICT then return teach_span(lane, signal, uncertain, late) end
     local fixed = lane[KIND] >= FIXED
     local reset = signal[S_RESET] >= 0 and min(signal[S_RESET], FARTHEST) or nil
     local known, last
@@ -604,6 +630,15 @@ local function learning()
     local blur = min(BLUR, floor(lane[WINDOW] / 2))
     local next_window = reset and known and reset > known + blur
     if reset and known and known > reset + blur and late then return end
+    -- The end of a window stands still until it has come, and then all is there again.
+    local is_early = known and known > floor(blur / 4)
+    local fell = signal[S_LEFT] >= 0 and signal[S_LEFT] <= floor(lane[UNITS] / 2)
+    if next_window and is_early and fell and not late and not rejected then
+      local limit = limit_of(lane)
+      limit[WINDOW], limit[KIND] = span_of(signal) or limit[WINDOW], STRICT
+      relimit(lane, limit)
+      return teach_span(lane, signal, uncertain, late)
+    end
     local limit = limit_of(lane)
     if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
     local before = last
@@ -650,7 +685,7 @@ local function learning()
     state[LANES] = lanes
   end
 
-  local function learn(state, cost, before, signal, late)
+  local function learn(state, cost, before, signal, late, rejected)
     if not signal[S_BUCKET] and signal[S_RESET] == 0 then return end
     local dimension, told = signal[S_DIMENSION], signal[S_TOLD]
     local others = since(of(state[OVER], dimension), of(before, dimension))
@@ -697,7 +732,7 @@ local function learning()
     if signal[S_BUCKET] then
       teach_bucket(learned, signal, uncertain, late)
     else
-      teach_window(learned, signal, uncertain, late)
+      teach_window(learned, signal, uncertain, late, rejected)
     end
   end
 
@@ -803,6 +838,22 @@ local function learning()
   end
 
   return reject, count_passed, search_on, learn, keep_lanes
+end
+
+-- The server has counted a request not later than the quickest answer ever took before now.
+local function arrived(state, cost, at)
+  local took, quickest = max(-at, 0), state[QUICKEST]
+  quickest = quickest == 0 and took or min(took, quickest + floor(quickest / 64) + 1)
+  state[QUICKEST] = quickest
+  local counted = at + max(took - quickest, 0)
+  for _, lane in ipairs(state[LANES]) do
+    local amount = of(cost, lane[DIMENSION])
+    if lane[KIND] == BUCKET and lane[BURST] == 1 and amount > 0 then
+      local advance = ticks(lane, amount)
+      local due = min(counted * lane[FINENESS] + advance, CENTURY)
+      if due > lane[LEVEL] + floor(advance / 16) then lane[LEVEL] = due end
+    end
+  end
 end
 
 -- The operations -----------------------------------------------------------------------------------
@@ -945,7 +996,8 @@ function operations.observe(i, cost, at, before, rejected, retry_after, signals)
     count_passed(state)
   end
   search_on(state, not rejected, at)
-  for _, signal in ipairs(signals) do learn(state, cost, before, signal, late) end
+  for _, signal in ipairs(signals) do learn(state, cost, before, signal, late, rejected) end
+  if not rejected then arrived(state, cost, at) end
   if #state[LANES] > 0 and #signals > 0 and not rejected then state[PHASE] = OPEN end
   forget_nothing_known(state)
   return true
