@@ -300,7 +300,7 @@ impl Dice {
         let signals = (0..self.below(3)).map(|_| self.signal()).collect();
         let after =
             (rejected && self.below(2) == 0).then(|| Duration::from_millis(self.upto(90_000)));
-        Reading { signals, retry_after: after, rejected }
+        Reading { signals, retry_after: after, rejected, ..Reading::default() }
     }
 
     fn signal(&mut self) -> Signal {
@@ -313,6 +313,7 @@ impl Dice {
             reset: some(self, 4).then(|| Duration::from_millis(self.upto(70_000))),
             window: (self.below(3) == 0).then(|| Window::parse("1m").expect("a window")),
             counting: if self.below(2) == 0 { Counting::Fixed } else { Counting::Bucket },
+            ..Signal::default()
         }
     }
 }
