@@ -6,7 +6,7 @@ PYTHON := $(VENV)/bin/python
 # The engine's bindings are an extension module: they leave Python's symbols to the interpreter.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 
-.PHONY: help demo redis test test-rust test-loom test-python lint docs examples bench clean
+.PHONY: help demo redis test test-rust test-loom test-python lint docs examples bench goodput clean
 
 help:
 	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
@@ -15,6 +15,7 @@ help:
 	@echo "make docs      the API documentation, warnings as errors"
 	@echo "make examples  every example, run"
 	@echo "make bench     every figure, side by side with the peers"
+	@echo "make goodput   what gets through to servers of every kind, and what they refuse"
 
 demo:
 	cargo build --release --bin paceline --example demo
@@ -65,6 +66,9 @@ examples: $(VENV)/built
 
 bench: $(VENV)/tools
 	$(PYTHON) benches/run.py
+
+goodput: redis $(VENV)/tools
+	$(PYTHON) benches/goodput.py
 
 $(VENV)/tools: pyproject.toml
 	test -x $(PYTHON) || python3 -m venv $(VENV) || (python3 -m pip install virtualenv && python3 -m virtualenv $(VENV))
