@@ -1,12 +1,12 @@
 # Every target does all of its own set-up: Rust, Python 3.11+ and a C compiler are enough. Where there is
-# no apt-get, redis-server is needed too.
+# no apt-get, redis-server, nginx, node and npm are needed too.
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 # The engine's bindings are an extension module: they leave Python's symbols to the interpreter.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 
-.PHONY: help demo redis test test-rust test-loom test-python lint docs examples bench clean
+.PHONY: help demo redis servers test test-rust test-loom test-python lint docs examples bench goodput clean
 
 help:
 	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
@@ -15,6 +15,7 @@ help:
 	@echo "make docs      the API documentation, warnings as errors"
 	@echo "make examples  every example, run"
 	@echo "make bench     every figure, side by side with the peers"
+	@echo "make goodput   what gets through to servers of every kind, and what they refuse"
 
 demo:
 	cargo build --release --bin paceline --example demo
@@ -34,6 +35,30 @@ redis:
 	apt="$$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get"; \
 	$$apt update -qq && $$apt install -y -qq redis-server
 
+# And against limiting servers that others wrote: nginx, and what runs on Node 20 or newer.
+servers: target/servers_node/installed
+	@command -v nginx >/dev/null && exit; \
+	command -v apt-get >/dev/null || { \
+		echo "the tests need nginx in PATH, and there is no apt-get: install it" >&2; \
+		exit 1; \
+	}; \
+	[ "$$(id -u)" = 0 ] || ! command -v sudo >/dev/null || sudo="sudo -n"; \
+	apt="$$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get"; \
+	$$apt update -qq && $$apt install -y -qq --no-install-recommends nginx-light
+
+target/servers_node/installed: $(wildcard python/tests/servers_node/package*.json)
+	@command -v npm >/dev/null && exit; \
+	command -v apt-get >/dev/null || { \
+		echo "the tests need node 20 or newer and npm in PATH, and there is no apt-get: install them" >&2; \
+		exit 1; \
+	}; \
+	[ "$$(id -u)" = 0 ] || ! command -v sudo >/dev/null || sudo="sudo -n"; \
+	apt="$$sudo env DEBIAN_FRONTEND=noninteractive apt-get"; \
+	$$apt update -qq && $$apt install -y -qq --no-install-recommends nodejs npm
+	mkdir -p $(@D) && cp $^ $(@D)
+	npm ci --prefix $(@D) --no-audit --no-fund --silent
+	touch $@
+
 # The bindings are tested from Python.
 test-rust: redis
 	cargo test --locked
@@ -42,7 +67,7 @@ test-rust: redis
 test-loom:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p paceline --no-default-features --test loom --target-dir target/loom
 
-test-python: redis $(VENV)/built
+test-python: redis servers $(VENV)/built
 	$(PYTHON) -m pytest
 	$(PYTHON) -m pytest --doctest-modules python/paceline --ignore=python/paceline/__main__.py
 	$(PYTHON) -m mypy
@@ -65,6 +90,9 @@ examples: $(VENV)/built
 
 bench: $(VENV)/tools
 	$(PYTHON) benches/run.py
+
+goodput: redis $(VENV)/tools
+	$(PYTHON) benches/goodput.py
 
 $(VENV)/tools: pyproject.toml
 	test -x $(PYTHON) || python3 -m venv $(VENV) || (python3 -m pip install virtualenv && python3 -m virtualenv $(VENV))

@@ -44,6 +44,11 @@ def do(*command: str | Path) -> None:
 def prepare() -> None:
     """Build what is measured and install what it is compared with."""
     do("cargo", "build", "--release", "--package", "paceline-bench")
+    environment()
+
+
+def environment() -> None:
+    """Make the throw-away environment, with the peers and our own wheel in it."""
     venv.create(ENVIRONMENT, clear=True)
     # The pip that runs here installs there, so that none has to be unpacked first.
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", PYTHON, "install", "--quiet"]

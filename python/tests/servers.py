@@ -29,7 +29,7 @@ class RedisError(Exception):
     """The server answered with an error."""
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Find a port of the loopback on which nobody listens now; somebody may be faster than us.
 
     It lies below those that the system gives to outgoing connections: nothing takes the port of a
@@ -61,7 +61,7 @@ class RedisServer:
         self._path = Path(self._directory.name)
         try:
             for _ in range(20):
-                self.port = _free_port()
+                self.port = free_port()
                 if self._launch():
                     return self
         except BaseException:

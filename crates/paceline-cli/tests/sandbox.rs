@@ -1,6 +1,6 @@
 //! The sandbox over real sockets: headers, errors, streams and the report.
 
-use paceline_cli::sandbox::{Config, Family, Policy, Sandbox};
+use paceline_cli::sandbox::{Config, Family, Policy, Rounding, Sandbox};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -162,7 +162,7 @@ async fn ietf_and_legacy_headers_count_in_seconds_and_none_sends_none() {
 #[tokio::test]
 async fn retry_after_is_sent_on_request_and_waiting_it_out_suffices() {
     let mut config = config(Family::Openai, &["1/100ms"]);
-    config.retry_after = true;
+    config.retry_after = Some(Rounding::Up);
     let server = Server::start(config).await;
     assert_eq!(header(&server.get("/").await, "retry-after"), "");
     let refused = server.get("/").await;
@@ -170,6 +170,91 @@ async fn retry_after_is_sent_on_request_and_waiting_it_out_suffices() {
     let millis = header(&refused, "retry-after-ms").parse();
     tokio::time::sleep(Duration::from_millis(millis.expect("a number"))).await;
     assert_eq!(server.get("/").await.status(), 200);
+}
+
+#[tokio::test]
+async fn retry_after_is_rounded_as_asked_and_sent_always_if_asked() {
+    let mut config = config(Family::None, &["1/1900ms"]);
+    config.policy = Policy::Sliding;
+    config.retry_after = Some(Rounding::Down);
+    config.retry_after_always = true;
+    let server = Server::start(config).await;
+    for status in [200, 429] {
+        let answer = server.get("/").await;
+        assert_eq!((answer.status().as_u16(), header(&answer, "retry-after")), (status, "1"));
+    }
+}
+
+#[tokio::test]
+async fn resets_are_told_rounded_and_late_as_asked() {
+    for (rounding, late, told) in
+        [(Rounding::Up, 0, 2), (Rounding::Down, 0, 1), (Rounding::Up, 1, 3)]
+    {
+        let mut config = config(Family::Legacy, &["9/1900ms"]);
+        (config.reset_rounding, config.reset_late) = (rounding, Duration::from_secs(late));
+        let server = Server::start(config).await;
+        assert_eq!(header(&server.get("/").await, "x-ratelimit-reset"), told.to_string());
+    }
+}
+
+#[tokio::test]
+async fn refusals_cost_if_asked() {
+    let mut config = config(Family::Legacy, &["tokens=10/1m"]);
+    (config.policy, config.refusals_cost) = (Policy::Bucket, true);
+    let server = Server::start(config).await;
+    for (cost, status, left) in [("tokens=6", 200, "4"), ("tokens=5", 429, "0")] {
+        let answer = server.with("x-sandbox-cost", cost).await;
+        assert_eq!(answer.status(), status);
+        assert_eq!(header(&answer, "x-ratelimit-remaining"), left);
+    }
+}
+
+#[tokio::test]
+async fn the_journal_tells_each_decision_and_what_a_stranger_took() {
+    let mut config = config(Family::None, &["10/1s"]);
+    (config.policy, config.stranger) = (Policy::FixedClock, "100%".parse().expect("a share"));
+    let server = Server::start(config).await;
+    let mut statuses = Vec::new();
+    for cost in [1, 11, 1] {
+        let answer = server.with("x-sandbox-cost", &format!("requests={cost}")).await;
+        statuses.push(answer.status() == 200);
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+    // One unit each 100 ms: it has taken some before the last request.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    statuses.push(server.get("/").await.status() == 200);
+    let journal = json(server.get("/_sandbox/journal").await).await;
+    let entries = journal.as_array().expect("a list");
+    let admitted: Vec<_> = entries.iter().map(|entry| entry["admitted"] == true).collect();
+    assert_eq!(admitted, statuses);
+    assert_eq!(admitted[..2], [true, false]);
+    let requests = |entry: &Value| entry["standings"]["requests"].clone();
+    assert_eq!(requests(&entries[0])["stranger"], 0);
+    let stranger = requests(&entries[3])["stranger"].as_u64().expect("a count");
+    assert!(stranger >= 2, "{stranger}");
+    assert!(entries.windows(2).all(|pair| pair[0]["at"].as_f64() < pair[1]["at"].as_f64()));
+}
+
+#[tokio::test]
+async fn jitter_delays_the_count_and_the_answer() {
+    let mut config = config(Family::None, &["1000/1h"]);
+    config.jitter = Duration::from_millis(40);
+    let server = Server::start(config).await;
+    let (mut before, mut after) = (Duration::ZERO, Duration::ZERO);
+    for n in 0..10 {
+        let sent = SystemTime::now();
+        server.get("/").await;
+        let answered = SystemTime::now();
+        let journal = json(server.get("/_sandbox/journal").await).await;
+        let at = journal[n]["at"].as_f64().map(Duration::from_secs_f64);
+        let counted = UNIX_EPOCH + at.expect("a time");
+        before += counted.duration_since(sent).unwrap_or_default();
+        after += answered.duration_since(counted).unwrap_or_default();
+    }
+    // Twenty milliseconds each on average.
+    for sum in [before, after] {
+        assert!(sum > Duration::from_millis(60), "{before:?} {after:?}");
+    }
 }
 
 #[tokio::test]

@@ -18,13 +18,16 @@
 //! assert_eq!(refusal.wait, Some(Duration::from_secs(1)));
 //! ```
 
+use fixed::Anchor;
 use std::fmt;
 use std::time::Duration;
+use stranger::Stranger;
 
 mod bucket;
 mod fixed;
 mod gcra;
 mod sliding;
+mod stranger;
 #[cfg(test)]
 mod tests;
 
@@ -40,7 +43,12 @@ const NEVER: u64 = u64::MAX;
 pub enum Policy {
     /// A window opens with the first request after the last one closed; the count falls back to
     /// zero when it closes. Twice the limit can pass around that instant, as on most real servers.
+    /// Windows of whole seconds are kept in whole seconds, since that is how their resets are told.
     Fixed,
+    /// The same, but a window opens exactly with its first request.
+    FixedFirst,
+    /// The same, but windows open and close by the clock, at the multiples of their length.
+    FixedClock,
     /// An exact log: never more than the limit in any span of one window (its end excluded).
     Sliding,
     /// A token bucket that holds one limit's worth and refills continuously.
@@ -53,24 +61,37 @@ pub enum Policy {
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 4] = [Self::Fixed, Self::Sliding, Self::Bucket, Self::Gcra];
+    pub const ALL: [Self; 6] =
+        [Self::Fixed, Self::FixedFirst, Self::FixedClock, Self::Sliding, Self::Bucket, Self::Gcra];
 
     /// The name by which the command line knows it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
+            Self::FixedFirst => "fixed-first",
+            Self::FixedClock => "fixed-clock",
             Self::Sliding => "sliding",
             Self::Bucket => "bucket",
             Self::Gcra => "gcra",
         }
     }
 
-    fn counter(self, limit: Limit) -> Box<dyn Counter> {
+    /// Where its windows open, if they open anywhere.
+    const fn anchor(self) -> Option<Anchor> {
         match self {
-            Self::Fixed => Box::new(fixed::Fixed::new(limit)),
-            Self::Sliding => Box::new(sliding::Sliding::new(limit)),
-            Self::Bucket => Box::new(bucket::Bucket::new(limit)),
-            Self::Gcra => Box::new(gcra::Gcra::new(limit)),
+            Self::Fixed => Some(Anchor::Second),
+            Self::FixedFirst => Some(Anchor::Request),
+            Self::FixedClock => Some(Anchor::Clock),
+            Self::Sliding | Self::Bucket | Self::Gcra => None,
+        }
+    }
+
+    fn counter(self, limit: Limit) -> Box<dyn Counter> {
+        match (self, self.anchor()) {
+            (_, Some(anchor)) => Box::new(fixed::Fixed::new(limit, anchor)),
+            (Self::Bucket, _) => Box::new(bucket::Bucket::new(limit)),
+            (Self::Gcra, _) => Box::new(gcra::Gcra::new(limit)),
+            _ => Box::new(sliding::Sliding::new(limit)),
         }
     }
 
@@ -79,7 +100,7 @@ impl Policy {
     fn capacity(self, limit: Limit, elapsed: u64, largest: u64) -> u64 {
         let refilled = |span: u64| u128::from(limit.units) * u128::from(span) / limit.window_u128();
         let units = match self {
-            Self::Fixed | Self::Sliding => {
+            Self::Fixed | Self::FixedFirst | Self::FixedClock | Self::Sliding => {
                 u128::from(limit.units) * (u128::from(elapsed / limit.window) + 1)
             }
             Self::Bucket => u128::from(limit.units) + refilled(elapsed),
@@ -137,7 +158,7 @@ pub struct Standing {
     pub reset: Duration,
 }
 
-/// Why a request was not admitted. Nothing was charged.
+/// Why a request was not admitted. Nothing was charged, unless refusals cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// Position of the limit with the longest wait.
@@ -151,7 +172,8 @@ pub struct Refusal {
 trait Counter: Send + fmt::Debug {
     /// Nanoseconds until `cost` fits; 0 if it does now.
     fn wait(&mut self, now: u64, cost: u64) -> u64;
-    /// Counts `cost`, which [`Counter::wait`] just said fits.
+    /// Counts `cost`, which [`Counter::wait`] just said fits, or which is refused and costs all the
+    /// same.
     fn charge(&mut self, now: u64, cost: u64);
     /// Whole units that fit now, and nanoseconds until the count is clear.
     fn standing(&mut self, now: u64) -> (u64, u64);
@@ -163,6 +185,15 @@ struct Meter {
     counter: Box<dyn Counter>,
     spent: u64,
     largest: u64,
+    stranger: Option<Stranger>,
+    /// What the stranger had spent at the last admission.
+    beside: u64,
+}
+
+impl Meter {
+    fn strangers(&self) -> u64 {
+        self.stranger.as_ref().map_or(0, |stranger| stranger.spent)
+    }
 }
 
 /// What a provider keeps for one credential: a count per limit, charged all or none.
@@ -172,21 +203,79 @@ pub struct Account {
     meters: Vec<Meter>,
     first: Option<u64>,
     last_admitted: u64,
+    refusals_cost: bool,
 }
 
 impl Account {
     /// An account that has sent nothing yet. Costs and standings come in the order of `limits`.
     pub fn new(policy: Policy, limits: &[Limit]) -> Self {
-        let meter = |&limit| Meter { limit, counter: policy.counter(limit), spent: 0, largest: 1 };
-        let meters = limits.iter().map(meter).collect();
-        Self { policy, meters, first: None, last_admitted: 0 }
+        let meter = |&limit| Meter {
+            limit,
+            counter: policy.counter(limit),
+            spent: 0,
+            largest: 1,
+            stranger: None,
+            beside: 0,
+        };
+        Self {
+            policy,
+            meters: limits.iter().map(meter).collect(),
+            first: None,
+            last_admitted: 0,
+            refusals_cost: false,
+        }
     }
 
-    /// Admits a request that spends `costs[i]` of limit `i`, or refuses it and charges nothing. A
-    /// limit of which it spends nothing never gates it.
+    /// The same, where a refused request is counted as if it had been admitted.
+    #[must_use]
+    pub fn with_refusals_that_cost(mut self, yes: bool) -> Self {
+        self.refusals_cost = yes;
+        self
+    }
+
+    /// The same, of which somebody else spends as well: from the first request on, single units of
+    /// each limit, evenly spaced, so many parts of a million of it.
+    #[must_use]
+    pub fn with_stranger(mut self, per_million: u32) -> Self {
+        for meter in &mut self.meters {
+            meter.stranger = (per_million > 0).then(|| Stranger::new(per_million));
+        }
+        self
+    }
+
+    /// Admits a request that spends `costs[i]` of limit `i`, or refuses it. A limit of which it
+    /// spends nothing never gates it.
     pub fn admit(&mut self, now: Duration, costs: &[u64]) -> Result<(), Refusal> {
         let now = nanos(now);
         self.first.get_or_insert(now);
+        self.catch_up(now);
+        let (mut wait, mut limit) = self.longest_wait(now, costs);
+        let fits = wait == 0;
+        if fits || self.refusals_cost {
+            for (meter, cost) in spending(&mut self.meters, costs).filter(|(_, cost)| *cost > 0) {
+                meter.counter.charge(now, cost.min(meter.limit.units));
+                if fits {
+                    meter.spent = meter.spent.saturating_add(cost);
+                    meter.largest = meter.largest.max(cost);
+                }
+            }
+        }
+        if fits {
+            self.last_admitted = now;
+            for meter in &mut self.meters {
+                meter.beside = meter.strangers();
+            }
+            return Ok(());
+        }
+        if self.refusals_cost {
+            (wait, limit) = self.longest_wait(now, costs);
+        }
+        let wait = (wait != NEVER).then(|| Duration::from_nanos(wait));
+        Err(Refusal { limit, wait })
+    }
+
+    /// How long until the request fits everywhere, and where it takes so long.
+    fn longest_wait(&mut self, now: u64, costs: &[u64]) -> (u64, usize) {
         let mut longest = (0, 0);
         for (index, (meter, cost)) in spending(&mut self.meters, costs).enumerate() {
             let wait = match cost {
@@ -198,39 +287,45 @@ impl Account {
                 longest = (wait, index);
             }
         }
-        let (wait, limit) = longest;
-        if wait > 0 {
-            let wait = (wait != NEVER).then(|| Duration::from_nanos(wait));
-            return Err(Refusal { limit, wait });
+        longest
+    }
+
+    /// What a stranger did until now.
+    fn catch_up(&mut self, now: u64) {
+        for meter in &mut self.meters {
+            if let Some(stranger) = &mut meter.stranger {
+                stranger.catch_up(meter.limit, &mut *meter.counter, now);
+            }
         }
-        for (meter, cost) in spending(&mut self.meters, costs).filter(|(_, cost)| *cost > 0) {
-            meter.counter.charge(now, cost);
-            meter.spent = meter.spent.saturating_add(cost);
-            meter.largest = meter.largest.max(cost);
-        }
-        self.last_admitted = now;
-        Ok(())
     }
 
     /// Where every limit stands.
     pub fn standings(&mut self, now: Duration) -> impl Iterator<Item = Standing> + '_ {
+        self.catch_up(nanos(now));
         self.meters.iter_mut().map(move |meter| {
             let (remaining, reset) = meter.counter.standing(nanos(now));
             Standing { remaining, reset: Duration::from_nanos(reset) }
         })
     }
 
+    /// Units that a stranger spent, per limit.
+    pub fn strangers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.meters.iter().map(Meter::strangers)
+    }
+
     /// Units admitted, and the most the policy could have admitted between the first request and
-    /// the last admitted one, per limit.
+    /// the last admitted one, beside what a stranger spent; per limit.
     pub fn usage(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.meters.iter().map(move |meter| {
             let capacity = |first| {
-                let opening = match self.policy {
-                    Policy::Fixed => fixed::opening(first, meter.limit.window),
-                    _ => first,
+                let opening = match self.policy.anchor() {
+                    Some(anchor) => anchor.opening(first, meter.limit.window),
+                    None => first,
                 };
                 let elapsed = self.last_admitted.saturating_sub(opening);
-                self.policy.capacity(meter.limit, elapsed, meter.largest)
+                self.policy
+                    .capacity(meter.limit, elapsed, meter.largest)
+                    .saturating_sub(meter.beside)
             };
             (meter.spent, self.first.map_or(0, capacity))
         })

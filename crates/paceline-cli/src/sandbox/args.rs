@@ -1,6 +1,6 @@
 //! The command line of the sandbox, and the small grammars of its values.
 
-use super::headers::Family;
+use super::headers::{Family, Rounding};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use paceline_core::provider::{Limit, Policy};
 use std::fmt;
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// Speaks enough of OpenAI (/v1/chat/completions, /v1/responses, /v1/embeddings, /v1/models) and
 /// Anthropic (/v1/messages) for their SDKs; any other path answers 200 with a small JSON object.
 /// Each value of Authorization or x-api-key is an account of its own. GET /_sandbox reports what
-/// was admitted and refused, DELETE /_sandbox starts the count anew; neither counts as a request.
+/// was admitted and refused, GET /_sandbox/journal lists the latest decisions one by one, DELETE
+/// /_sandbox starts the count anew; none of them counts as a request.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SandboxArgs {
     /// Port to listen on; 0 takes any free one
@@ -40,19 +41,46 @@ pub struct SandboxArgs {
     #[arg(long, value_enum, default_value_t = Family::Legacy)]
     pub headers: Family,
 
-    /// Add Retry-After to a 429 (and retry-after-ms with openai headers)
+    /// Tell resets in whole seconds rounded so
+    #[arg(long, value_enum, default_value_t = Rounding::Up)]
+    pub reset_rounding: Rounding,
+
+    /// Tell resets so much later than they come, such as 1s
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = parse_latency)]
+    pub reset_late: Duration,
+
+    /// Add Retry-After to a 429 (and retry-after-ms with openai headers), rounded so
+    #[arg(
+        long, value_enum, value_name = "ROUNDING",
+        num_args = 0..=1, require_equals = true, default_missing_value = "up"
+    )]
+    pub retry_after: Option<Rounding>,
+
+    /// Add Retry-After to every other counted response as well: the time until the latest reset
+    #[arg(long, requires = "retry_after")]
+    pub retry_after_always: bool,
+
+    /// Count what is refused as if it had been admitted
     #[arg(long)]
-    pub retry_after: bool,
+    pub refusals_cost: bool,
+
+    /// Share of each limit that a stranger with the same key spends, unit by unit, such as 50%
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    pub stranger: Share,
 
     /// Delay each admitted response, such as 50ms
     #[arg(long, default_value = "0ms", value_parser = parse_latency)]
     pub latency: Duration,
 
-    /// Share of admitted requests that fail with 500 or 503, such as 1%
-    #[arg(long, default_value = "0%")]
-    pub error_rate: ErrorRate,
+    /// Delay each request before it is counted, and its response, by up to so much each
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = parse_latency)]
+    pub jitter: Duration,
 
-    /// Decides which requests fail and what the models say
+    /// Share of admitted requests that fail with 500 or 503, such as 1%
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    pub error_rate: Share,
+
+    /// Decides which requests fail, how much jitter delays each, and what the models say
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
@@ -63,7 +91,11 @@ pub struct SandboxArgs {
 
 fn policies() -> impl TypedValueParser<Value = Policy> {
     let help = |policy| match policy {
-        Policy::Fixed => "windows that open with a request; the count falls to zero at their end",
+        Policy::Fixed => {
+            "windows that open in the second of a request; the count is zero after them"
+        }
+        Policy::FixedFirst => "windows that open exactly with a request",
+        Policy::FixedClock => "windows that open by the clock, at the multiples of their length",
         Policy::Sliding => "never more than the limit in any span of one window",
         Policy::Bucket => "a full limit at once, then a continuous refill",
         Policy::Gcra => "evenly spaced, no burst",
@@ -146,13 +178,13 @@ fn parse_time(text: &str) -> Option<Duration> {
     unit.checked_mul(count)
 }
 
-/// A share of requests, kept in parts per million and written as a percentage.
+/// A share of requests or of a limit, kept in parts per million and written as a percentage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ErrorRate {
+pub struct Share {
     pub(super) per_million: u32,
 }
 
-impl FromStr for ErrorRate {
+impl FromStr for Share {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -167,7 +199,7 @@ impl FromStr for ErrorRate {
     }
 }
 
-impl fmt::Display for ErrorRate {
+impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}%", f64::from(self.per_million) / 10_000.0)
     }
@@ -217,10 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn error_rates_are_percentages() {
-        assert_eq!("0.5%".parse(), Ok(ErrorRate { per_million: 5_000 }));
+    fn shares_are_percentages() {
+        assert_eq!("0.5%".parse(), Ok(Share { per_million: 5_000 }));
         for text in ["1", "101%", "-1%", "NaN%", "%", "one%"] {
-            assert!(text.parse::<ErrorRate>().is_err_and(|error| error.contains("expected")));
+            assert!(text.parse::<Share>().is_err_and(|error| error.contains("expected")));
         }
     }
 }

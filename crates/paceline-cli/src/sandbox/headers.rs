@@ -1,5 +1,6 @@
 //! What the families of rate-limit headers say, written the way their servers write them.
 
+use super::Config;
 use super::plan::NamedLimit;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -24,6 +25,31 @@ pub enum Family {
     None,
 }
 
+/// How a time is told in whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Rounding {
+    /// never too short
+    Up,
+    /// up to a second too short
+    Down,
+}
+
+impl Rounding {
+    fn whole_seconds(self, time: Duration) -> u64 {
+        time.as_secs() + u64::from(self == Self::Up && time.subsec_nanos() > 0)
+    }
+
+    fn epoch_seconds(self, wall: SystemTime, ahead: Duration) -> u64 {
+        let epoch = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.whole_seconds(epoch.saturating_add(ahead))
+    }
+
+    fn rfc3339(self, wall: SystemTime, ahead: Duration) -> String {
+        let second = i64::try_from(self.epoch_seconds(wall, ahead)).unwrap_or(i64::MAX);
+        Timestamp::from_second(second).unwrap_or(Timestamp::MAX).to_string()
+    }
+}
+
 /// The headers of one limit, as far as they never change.
 #[derive(Debug)]
 struct Shown {
@@ -38,6 +64,10 @@ struct Shown {
 #[derive(Debug)]
 pub(super) struct HeaderWriter {
     family: Family,
+    rounding: Rounding,
+    /// How much later than they come resets are told.
+    late: Duration,
+    retry_after: Option<Rounding>,
     shown: Vec<Shown>,
     /// The names of the limits, and the constant `RateLimit-Policy`; for [`Family::Ietf`].
     ietf: Option<(Vec<String>, HeaderValue)>,
@@ -46,7 +76,8 @@ pub(super) struct HeaderWriter {
 impl HeaderWriter {
     /// Families that state one limit per dimension state the first one given; those that state one
     /// limit at all prefer the first on requests.
-    pub(super) fn new(family: Family, limits: &[NamedLimit]) -> Self {
+    pub(super) fn new(config: &Config, limits: &[NamedLimit]) -> Self {
+        let family = config.headers;
         let first = |limit: &&NamedLimit| limit.name == limit.spec.dimension;
         let single = limits
             .iter()
@@ -60,20 +91,28 @@ impl HeaderWriter {
         };
         let shown = shown.into_iter().filter_map(|limit| Shown::new(family, limit)).collect();
         let ietf = (family == Family::Ietf && !limits.is_empty()).then(|| ietf_policy(limits));
-        Self { family, shown, ietf }
+        Self {
+            family,
+            rounding: config.reset_rounding,
+            late: config.reset_late,
+            retry_after: config.retry_after,
+            shown,
+            ietf,
+        }
     }
 
     /// Adds the headers. `standings` were taken at `wall`.
     pub(super) fn write(&self, out: &mut HeaderMap, standings: &[Standing], wall: SystemTime) {
         for shown in &self.shown {
             let Standing { remaining, reset } = standings[shown.index];
+            let reset = reset.saturating_add(self.late);
             out.insert(&shown.limit.0, shown.limit.1.clone());
             out.insert(&shown.remaining, remaining.into());
             let reset = match self.family {
-                Family::Github => epoch_seconds(wall, reset).into(),
+                Family::Github => self.rounding.epoch_seconds(wall, reset).into(),
                 Family::Openai => text(&go_duration(reset)),
-                Family::Anthropic => text(&rfc3339(wall, reset)),
-                _ => whole_seconds(reset).into(),
+                Family::Anthropic => text(&self.rounding.rfc3339(wall, reset)),
+                _ => self.rounding.whole_seconds(reset).into(),
             };
             out.insert(&shown.reset, reset);
             if self.family == Family::Github {
@@ -88,16 +127,19 @@ impl HeaderWriter {
             let mut list = String::with_capacity(32 * names.len());
             for (name, standing) in names.iter().zip(standings) {
                 let separator = if list.is_empty() { "" } else { ", " };
-                let (r, t) = (standing.remaining, whole_seconds(standing.reset));
+                let reset = standing.reset.saturating_add(self.late);
+                let (r, t) = (standing.remaining, self.rounding.whole_seconds(reset));
                 let _ = write!(list, "{separator}\"{name}\";r={r};t={t}");
             }
             out.insert(HeaderName::from_static("ratelimit"), text(&list));
         }
     }
 
-    /// Adds `Retry-After`, in whole seconds rounded up, and its exact twin where OpenAI sends one.
+    /// Adds `Retry-After`, in whole seconds, and its exact twin where OpenAI sends one; nothing
+    /// where none is asked for.
     pub(super) fn write_retry_after(&self, out: &mut HeaderMap, wait: Duration) {
-        out.insert(axum::http::header::RETRY_AFTER, whole_seconds(wait).into());
+        let Some(rounding) = self.retry_after else { return };
+        out.insert(axum::http::header::RETRY_AFTER, rounding.whole_seconds(wait).into());
         if self.family == Family::Openai {
             let millis = u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
             out.insert(HeaderName::from_static("retry-after-ms"), millis.into());
@@ -149,19 +191,6 @@ fn text(value: &str) -> HeaderValue {
     HeaderValue::from_str(value).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
-fn epoch_seconds(wall: SystemTime, ahead: Duration) -> u64 {
-    whole_seconds(wall.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(ahead))
-}
-
-fn rfc3339(wall: SystemTime, ahead: Duration) -> String {
-    let second = i64::try_from(epoch_seconds(wall, ahead)).unwrap_or(i64::MAX);
-    Timestamp::from_second(second).unwrap_or(Timestamp::MAX).to_string()
-}
-
 /// `12ms`, `1.234s`, `6m0s`, `1h0m0s`; rounded up to a millisecond.
 fn go_duration(time: Duration) -> String {
     let millis = time.as_nanos().div_ceil(1_000_000);
@@ -205,10 +234,18 @@ mod tests {
     }
 
     #[test]
-    fn absolute_resets_are_rounded_up_to_the_second() {
+    fn absolute_resets_are_rounded_to_the_second() {
         let wall = UNIX_EPOCH + Duration::from_millis(1_700_000_000_400);
-        assert_eq!(epoch_seconds(wall, Duration::from_millis(600)), 1_700_000_001);
-        assert_eq!(epoch_seconds(wall, Duration::from_millis(601)), 1_700_000_002);
-        assert_eq!(rfc3339(wall, Duration::from_millis(100)), "2023-11-14T22:13:21Z");
+        for (rounding, ahead, second) in [
+            (Rounding::Up, 600, 1_700_000_001),
+            (Rounding::Up, 601, 1_700_000_002),
+            (Rounding::Down, 600, 1_700_000_001),
+            (Rounding::Down, 599, 1_700_000_000),
+        ] {
+            assert_eq!(rounding.epoch_seconds(wall, Duration::from_millis(ahead)), second);
+        }
+        let soon = Duration::from_millis(100);
+        assert_eq!(Rounding::Up.rfc3339(wall, soon), "2023-11-14T22:13:21Z");
+        assert_eq!(Rounding::Down.rfc3339(wall, soon), "2023-11-14T22:13:20Z");
     }
 }

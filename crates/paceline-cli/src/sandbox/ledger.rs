@@ -14,6 +14,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const MAX_ACCOUNTS: usize = 4_096;
 /// Seconds with traffic that the report remembers.
 const MAX_SECONDS: usize = 3_600;
+/// Decisions that the journal remembers.
+const MAX_ENTRIES: usize = 65_536;
 
 /// An admitted request.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,15 @@ struct Second {
     spent: Vec<u64>,
 }
 
+/// One decision, as the journal tells it.
+#[derive(Debug)]
+struct Entry {
+    at: SystemTime,
+    admitted: bool,
+    /// Where each limit stood then, and what a stranger had spent of it.
+    standings: Vec<(Standing, u64)>,
+}
+
 #[derive(Debug)]
 pub(super) struct Ledger {
     plan: Arc<Plan>,
@@ -57,6 +68,7 @@ pub(super) struct Ledger {
     first_at: Option<Duration>,
     last_admitted_at: Option<Duration>,
     seconds: VecDeque<Second>,
+    journal: VecDeque<Entry>,
 }
 
 impl Ledger {
@@ -73,6 +85,7 @@ impl Ledger {
             first_at: None,
             last_admitted_at: None,
             seconds: VecDeque::new(),
+            journal: VecDeque::new(),
         }
     }
 
@@ -89,14 +102,27 @@ impl Ledger {
             self.forget_one();
         }
         let plan = &self.plan;
-        let fresh = || (Account::new(plan.policy, &plan.limits), now);
+        let fresh = || {
+            let account = Account::new(plan.policy, &plan.limits)
+                .with_refusals_that_cost(plan.refusals_cost)
+                .with_stranger(plan.stranger.per_million);
+            (account, now)
+        };
         let (account, seen) = self.accounts.entry(credential).or_insert_with(fresh);
         *seen = now;
         // Windows of whole seconds are kept by the wall clock's seconds.
         let epoch = Duration::try_from(self.started.duration_since(Timestamp::UNIX_EPOCH));
         let at = epoch.unwrap_or_default() + now;
         let admitted = account.admit(at, costs);
-        let standings = account.standings(at).collect();
+        let standings: Vec<_> = account.standings(at).collect();
+        if self.journal.len() == MAX_ENTRIES {
+            self.journal.pop_front();
+        }
+        self.journal.push_back(Entry {
+            at: UNIX_EPOCH + at,
+            admitted: admitted.is_ok(),
+            standings: standings.iter().copied().zip(account.strangers()).collect(),
+        });
         let outcome = admitted.map(|()| {
             self.admitted += 1;
             self.last_admitted_at = Some(now);
@@ -176,6 +202,24 @@ impl Ledger {
             "capacity": self.by_name(usage.iter().map(|(_, capacity)| json!(capacity))),
             "quota_used": quota_used,
         })
+    }
+
+    /// The latest decisions, oldest first. `at` is in seconds since the Unix epoch.
+    pub(super) fn journal(&self) -> Value {
+        let entry = |entry: &Entry| {
+            let standing = |(standing, stranger): &(Standing, u64)| {
+                json!({
+                    "remaining": standing.remaining, "reset_s": standing.reset.as_secs_f64(),
+                    "stranger": stranger,
+                })
+            };
+            let at = entry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            json!({
+                "at": at.as_secs_f64(), "admitted": entry.admitted,
+                "standings": self.by_name(entry.standings.iter().map(standing)),
+            })
+        };
+        self.journal.iter().map(entry).collect()
     }
 
     fn by_name(&self, values: impl Iterator<Item = Value>) -> Map<String, Value> {

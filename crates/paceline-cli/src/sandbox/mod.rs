@@ -12,8 +12,8 @@ mod llm;
 mod plan;
 mod service;
 
-pub use args::{ErrorRate, LimitSpec, SandboxArgs};
-pub use headers::Family;
+pub use args::{LimitSpec, SandboxArgs, Share};
+pub use headers::{Family, Rounding};
 pub use paceline_core::provider::{Limit, Policy};
 pub use plan::Config;
 

@@ -1,8 +1,8 @@
 //! What a sandbox is asked to do, and the parts of it that are worked out before the first request.
 
 use super::SandboxError;
-use super::args::{ErrorRate, LimitSpec, SandboxArgs};
-use super::headers::Family;
+use super::args::{LimitSpec, SandboxArgs, Share};
+use super::headers::{Family, Rounding};
 use paceline_core::provider::{Limit, Policy};
 use std::time::Duration;
 
@@ -19,13 +19,25 @@ pub struct Config {
     pub policy: Policy,
     /// Which headers counted responses carry.
     pub headers: Family,
-    /// Whether a 429 says when to come back.
-    pub retry_after: bool,
+    /// How the whole seconds of resets are rounded.
+    pub reset_rounding: Rounding,
+    /// How much later than they come resets are told.
+    pub reset_late: Duration,
+    /// Whether a 429 says when to come back, and how its whole seconds are rounded.
+    pub retry_after: Option<Rounding>,
+    /// Whether any other counted response says so too.
+    pub retry_after_always: bool,
+    /// Whether what is refused is counted all the same.
+    pub refusals_cost: bool,
+    /// The share of each limit that a stranger with the same credential spends.
+    pub stranger: Share,
     /// How long each admitted response is delayed.
     pub latency: Duration,
+    /// By how much at most a request is delayed before it is counted, and its response again.
+    pub jitter: Duration,
     /// The share of admitted requests that fail.
-    pub error_rate: ErrorRate,
-    /// Decides which requests fail and what the models say.
+    pub error_rate: Share,
+    /// Decides which requests fail, how much jitter delays each, and what the models say.
     pub seed: u64,
 }
 
@@ -37,9 +49,15 @@ impl Default for Config {
             limits: Vec::new(),
             policy: Policy::Fixed,
             headers: Family::Legacy,
-            retry_after: false,
+            reset_rounding: Rounding::Up,
+            reset_late: Duration::ZERO,
+            retry_after: None,
+            retry_after_always: false,
+            refusals_cost: false,
+            stranger: Share::default(),
             latency: Duration::ZERO,
-            error_rate: ErrorRate::default(),
+            jitter: Duration::ZERO,
+            error_rate: Share::default(),
             seed: 0,
         }
     }
@@ -57,8 +75,14 @@ impl From<SandboxArgs> for Config {
             limits: args.limits,
             policy,
             headers: args.headers,
+            reset_rounding: args.reset_rounding,
+            reset_late: args.reset_late,
             retry_after: args.retry_after,
+            retry_after_always: args.retry_after_always,
+            refusals_cost: args.refusals_cost,
+            stranger: args.stranger,
             latency: args.latency,
+            jitter: args.jitter,
             error_rate: args.error_rate,
             seed: args.seed,
         }
@@ -79,7 +103,9 @@ pub(super) struct Plan {
     pub(super) policy: Policy,
     pub(super) named: Vec<NamedLimit>,
     pub(super) limits: Vec<Limit>,
-    pub(super) error_rate: ErrorRate,
+    pub(super) refusals_cost: bool,
+    pub(super) stranger: Share,
+    pub(super) error_rate: Share,
     pub(super) seed: u64,
 }
 
@@ -105,6 +131,8 @@ impl Plan {
             policy: config.policy,
             limits: named.iter().map(|limit| limit.spec.limit).collect(),
             named,
+            refusals_cost: config.refusals_cost,
+            stranger: config.stranger,
             error_rate: config.error_rate,
             seed: config.seed,
         })

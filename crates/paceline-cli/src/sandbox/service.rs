@@ -4,7 +4,7 @@ use super::errors::{Shape, json_response};
 use super::headers::{Family, HeaderWriter};
 use super::ledger::{Admission, Ledger};
 use super::llm::{Ask, Endpoint};
-use super::plan::Plan;
+use super::plan::{Plan, scatter};
 use super::{Config, SandboxError};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The largest body that is read.
@@ -25,8 +26,11 @@ pub(super) struct Service {
     plan: Arc<Plan>,
     family: Family,
     headers: HeaderWriter,
-    retry_after: bool,
+    retry_after_always: bool,
     latency: Duration,
+    jitter: Duration,
+    /// Delays drawn so far.
+    drawn: AtomicU64,
     ledger: Mutex<Ledger>,
     /// Credentials are kept as keyed hashes only.
     credentials: RandomState,
@@ -45,9 +49,11 @@ impl Service {
         let plan = Arc::new(Plan::new(config)?);
         Ok(Self {
             family: config.headers,
-            headers: HeaderWriter::new(config.headers, &plan.named),
-            retry_after: config.retry_after,
+            headers: HeaderWriter::new(config, &plan.named),
+            retry_after_always: config.retry_after_always,
             latency: config.latency,
+            jitter: config.jitter,
+            drawn: AtomicU64::new(0),
             ledger: Mutex::new(Ledger::new(Arc::clone(&plan))),
             plan,
             credentials: RandomState::new(),
@@ -84,6 +90,7 @@ impl Service {
             Err(message) => return shape.invalid(StatusCode::BAD_REQUEST, &message),
         };
         let credential = self.credential(&head.headers);
+        self.tarry().await;
         let decision = self.ledger.lock().admit(credential, &costs);
         let wall = decision.at;
         let mut response = match decision.outcome {
@@ -104,14 +111,27 @@ impl Service {
                 let index = refusal.limit;
                 let (limit, standing) = (&self.plan.named[index], decision.standings[index]);
                 let mut response = shape.limited(refusal, limit, standing, costs[index]);
-                if let Some(wait) = refusal.wait.filter(|_| self.retry_after) {
+                if let Some(wait) = refusal.wait {
                     self.headers.write_retry_after(response.headers_mut(), wait);
                 }
                 response
             }
         };
+        let latest = decision.standings.iter().map(|standing| standing.reset).max();
+        if let Some(reset) = latest.filter(|_| self.retry_after_always && decision.outcome.is_ok())
+        {
+            self.headers.write_retry_after(response.headers_mut(), reset);
+        }
         self.headers.write(response.headers_mut(), &decision.standings, wall);
+        self.tarry().await;
         response
+    }
+
+    /// A delay as no two are alike on a real network.
+    async fn tarry(&self) {
+        let Ok(most @ 1..) = u64::try_from(self.jitter.as_nanos()) else { return };
+        let drawn = scatter(self.plan.seed, self.drawn.fetch_add(1, Ordering::Relaxed));
+        tokio::time::sleep(Duration::from_nanos(drawn % most)).await;
     }
 
     /// The sandbox's own endpoints, which no limit governs.
@@ -121,12 +141,17 @@ impl Service {
                 let report = self.ledger.lock().report();
                 json_response(StatusCode::OK, &report)
             }
+            ("GET" | "HEAD", "/journal") => {
+                let journal = self.ledger.lock().journal();
+                json_response(StatusCode::OK, &journal)
+            }
             ("DELETE", "") | ("POST", "/reset") => {
                 self.ledger.lock().reset();
                 json_response(StatusCode::OK, &serde_json::json!({"reset": true}))
             }
             _ => {
-                let message = "expected GET /_sandbox, DELETE /_sandbox or POST /_sandbox/reset";
+                let message = "expected GET /_sandbox, GET /_sandbox/journal, DELETE /_sandbox or \
+                    POST /_sandbox/reset";
                 Shape::Plain.invalid(StatusCode::NOT_FOUND, message)
             }
         }

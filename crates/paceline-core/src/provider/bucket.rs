@@ -39,7 +39,7 @@ impl Counter for Bucket {
     }
 
     fn charge(&mut self, _now: u64, cost: u64) {
-        self.level -= u128::from(cost) * self.limit.window_u128();
+        self.level = self.level.saturating_sub(u128::from(cost) * self.limit.window_u128());
     }
 
     fn standing(&mut self, now: u64) -> (u64, u64) {

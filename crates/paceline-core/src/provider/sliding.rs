@@ -48,6 +48,6 @@ impl Counter for Sliding {
     fn standing(&mut self, now: u64) -> (u64, u64) {
         self.forget(now);
         let newest = self.log.back().map_or(0, |(leaves, _)| leaves - now);
-        (self.limit.units - self.used, newest)
+        (self.limit.units.saturating_sub(self.used), newest)
     }
 }

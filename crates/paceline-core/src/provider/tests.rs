@@ -33,6 +33,72 @@ fn fixed_window_opens_with_the_first_request_and_jumps_back_when_it_closes() {
 }
 
 #[test]
+fn fixed_windows_open_in_the_second_of_a_request_with_it_or_by_the_clock() {
+    for (policy, reset) in
+        [(Policy::Fixed, 1_300), (Policy::FixedFirst, 2_000), (Policy::FixedClock, 300)]
+    {
+        let mut account = account(policy, 1, 2_000 * MS);
+        assert_eq!(admitted(&mut account, 5_700 * MS, 2), 1);
+        assert_eq!(standing(&mut account, 5_700 * MS), (0, reset * MS), "{policy}");
+        let opens = 5_700 * MS + reset * MS;
+        assert_eq!(admitted(&mut account, opens - Duration::from_nanos(1), 1), 0, "{policy}");
+        assert_eq!(admitted(&mut account, opens, 2), 1, "{policy}");
+    }
+    let mut account = account(Policy::FixedClock, 9, 100 * MS);
+    assert_eq!(standing(&mut account, 130 * MS), (9, 70 * MS), "nobody has to open it");
+}
+
+#[test]
+fn a_refusal_that_costs_is_counted_and_says_how_long_to_wait_after_it() {
+    for (policy, wait) in [
+        (Policy::FixedFirst, 70),
+        // The refused requests have to leave the window as well.
+        (Policy::Sliding, 100),
+        // What had come back to the bucket is gone.
+        (Policy::Bucket, 50),
+        // Each of four delays the next by 50 ms, 5 of which are forgiven.
+        (Policy::Gcra, 165),
+    ] {
+        let limit = Limit::new(2, 100 * MS).expect("a limit");
+        let mut account = Account::new(policy, &[limit]).with_refusals_that_cost(true);
+        let times = [100, 101, 130, 130].map(|ms| ms * MS).into_iter();
+        let refusals = times.filter_map(|now| account.admit(now, &[1]).err());
+        let told = refusals.last().and_then(|refusal| refusal.wait).expect("a wait");
+        assert_eq!(told.as_millis(), wait, "{policy}");
+        assert!(account.admit(130 * MS + told, &[1]).is_ok(), "{policy}");
+        let (spent, _) = account.usage().next().expect("one limit");
+        assert!(spent <= 3, "{policy}: what was refused was not admitted");
+    }
+}
+
+#[test]
+fn a_stranger_takes_its_share_evenly_from_the_first_request_on() {
+    let limit = Limit::new(10, 100 * MS).expect("a limit");
+    for policy in [Policy::Fixed, Policy::FixedFirst, Policy::Sliding, Policy::Bucket] {
+        let mut account = Account::new(policy, &[limit]).with_stranger(500_000);
+        assert_eq!(admitted(&mut account, 200 * MS, 1), 1);
+        assert_eq!(account.strangers().next(), Some(0));
+        // One unit each 20 ms.
+        assert_eq!(
+            standing(&mut account, 299 * MS).0,
+            if policy == Policy::Bucket { 10 } else { 5 }
+        );
+        assert_eq!(account.strangers().next(), Some(4), "{policy}");
+        let (spent, capacity) = account.usage().next().expect("one limit");
+        assert_eq!((spent, capacity), (1, 10), "{policy}: nothing was admitted later");
+        for ms in 300..2_300 {
+            let _ = account.admit(ms * MS, &[1]);
+        }
+        let strangers = account.strangers().next().expect("one limit");
+        assert!((1..=105).contains(&strangers), "{policy}: {strangers}");
+    }
+    let mut account = Account::new(Policy::Fixed, &[limit]).with_stranger(2_000_000);
+    assert_eq!(admitted(&mut account, MS, 1), 1);
+    assert_eq!(standing(&mut account, 100 * MS).0, 0, "it is refused like everybody");
+    assert_eq!(account.strangers().next(), Some(9));
+}
+
+#[test]
 fn sliding_log_frees_each_request_one_window_after_it_came() {
     let mut account = account(Policy::Sliding, 3, 100 * MS);
     assert_eq!(admitted(&mut account, MS, 1), 1);
@@ -83,7 +149,7 @@ fn a_refused_request_charges_nothing_in_any_dimension() {
 #[test]
 fn a_dimension_that_is_not_spent_never_gates() {
     let limits = [Limit::new(100, 100 * MS), Limit::new(1, 100 * MS)].map(Option::unwrap);
-    for policy in [Policy::Fixed, Policy::Sliding, Policy::Bucket] {
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Gcra) {
         let mut account = Account::new(policy, &limits);
         assert!(account.admit(MS, &[1, 1]).is_ok());
         assert!(account.admit(MS, &[1]).is_ok(), "{policy}");
@@ -148,9 +214,13 @@ proptest! {
     }
 
     #[test]
-    fn no_policy_admits_more_than_its_capacity(units in 1_u64..12, traffic in traffic()) {
+    fn no_policy_admits_more_than_its_capacity(
+        units in 1_u64..12, traffic in traffic(), share in 0_u32..1_500_000, cost in any::<bool>(),
+    ) {
         for policy in Policy::ALL {
-            let (mut account, mut now) = (account(policy, units, 100 * MS), MS);
+            let limit = Limit::new(units, 100 * MS).expect("a limit");
+            let account = Account::new(policy, &[limit]).with_refusals_that_cost(cost);
+            let (mut account, mut now) = (account.with_stranger(share), MS);
             for &(gap, cost) in &traffic {
                 now += gap;
                 let _ = account.admit(now, &[cost]);
