@@ -300,7 +300,7 @@ impl Dice {
         let signals = (0..self.below(3)).map(|_| self.signal()).collect();
         let after =
             (rejected && self.below(2) == 0).then(|| Duration::from_millis(self.upto(90_000)));
-        Reading { signals, retry_after: after, rejected }
+        Reading { signals, retry_after: after, rejected, ..Reading::default() }
     }
 
     fn signal(&mut self) -> Signal {
@@ -308,6 +308,7 @@ impl Dice {
         let some = |dice: &mut Self, share: usize| dice.below(share) != 0;
         Signal {
             dimension: dimension(["requests", "tokens"][self.below(2)]),
+            name: [None, None, Some("burst".into()), Some("day".into())][self.below(4)].clone(),
             limit: some(self, 5).then_some(units),
             remaining: some(self, 5).then(|| self.upto(units)),
             reset: some(self, 4).then(|| Duration::from_millis(self.upto(70_000))),

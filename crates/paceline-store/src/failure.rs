@@ -214,7 +214,7 @@ impl FailSafe {
             let left = reading.retry_after.map(|after| after.saturating_sub(passed));
             if left.is_none_or(|left| !left.is_zero()) {
                 let receipt = Receipt::new(Cost::NOTHING, Tick::ZERO);
-                let reading = Reading { signals: Vec::new(), retry_after: left, rejected: true };
+                let reading = Reading { retry_after: left, rejected: true, ..Reading::default() };
                 drop(self.store.observe(&Grant { place: Place::Key(key), receipt }, &reading));
             }
         }
