@@ -101,7 +101,9 @@ class Call(Protocol):
         """Whether an error says that the connection could not be made, or broke."""
 
 
-def exchange(call: Call, acquire: Callable[..., Any], pause: Callable[[Any, float], Any]) -> Flow:
+def exchange(  # noqa: C901 - it reads best in one piece
+    call: Call, acquire: Callable[..., Any], pause: Callable[[Any, float], Any]
+) -> Flow:
     """Wait for a permit, send, learn from the answer, and again if need be."""
     limiter = call.limiter
     retry = limiter.retry
@@ -118,12 +120,13 @@ def exchange(call: Call, acquire: Callable[..., Any], pause: Callable[[Any, floa
         try:
             response = yield call.send()
         except BaseException as error:
-            if call.never_left(error):
+            if unsent := call.never_left(error):
                 permit.cancel()
             if limiter.raise_on_limit or not (retry.retry_on_connection_error and call.lost(error)):
                 raise
-            # It leaves as much open as a 503.
-            delay = _again(call, retry.after_connection_error, 503, told, attempt, left)
+            # It leaves as much open as a 503, if it leaves anything open.
+            policy, keyed = retry.after_connection_error, unsent or call.keyed
+            delay = _again(call, policy, keyed, 503, None, attempt=attempt, left=left)
             if delay is None:
                 raise
         else:
@@ -132,7 +135,7 @@ def exchange(call: Call, acquire: Callable[..., Any], pause: Callable[[Any, floa
             if status not in retry.retry_on_status:
                 call.tell(response, Paced(waited, permit.scope, attempt + 1))
                 return response
-            delay = _again(call, retry.policy, status, told, attempt, left)
+            delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
             too_long = delay is not None and told is not None and told > left
             if limiter.raise_on_limit or too_long:
                 yield call.discard(response)
@@ -149,13 +152,20 @@ def exchange(call: Call, acquire: Callable[..., Any], pause: Callable[[Any, floa
 
 
 def _again(
-    call: Call, policy: RetryPolicy, status: int, told: float | None, attempt: int, left: float
+    call: Call,
+    policy: RetryPolicy,
+    keyed: bool,
+    status: int,
+    told: float | None,
+    *,
+    attempt: int,
+    left: float,
 ) -> float | None:
     """Give the seconds before the next attempt; ``None`` if there is to be none.
 
     Where the server said how long, the scope is held: waiting for a permit is the pause.
     """
-    delay = policy.pause(call.method, call.keyed, status, told, attempt, random.random())  # noqa: S311
+    delay = policy.pause(call.method, keyed, status, told, attempt, random.random())  # noqa: S311
     if delay is None or (told is None and delay > left) or not call.rewind():
         return None
     return delay
