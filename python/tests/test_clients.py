@@ -188,7 +188,7 @@ def test_a_connection_that_breaks_is_retried_if_that_repeats_no_effect(
                         return
                     accepted.append(asked)
 
-        thread = threading.Thread(target=hang_up)
+        thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
         host, port = listener.getsockname()
         retry = RetryConfig(
@@ -200,7 +200,8 @@ def test_a_connection_that_breaks_is_retried_if_that_repeats_no_effect(
         assert (len(accepted), clock.now) == (1, 0)
         with pytest.raises(Exception):  # noqa: B017, PT011
             client.send(limiter, Ask(f"http://{host}:{port}"))
-        assert clock.now == 1
+        # aiohttp sends once more by itself what was lost, and that is retried as well.
+        assert clock.now == (2 if "aiohttp" in client.name else 1)
         socket.create_connection((host, port)).close()
         thread.join()
 
@@ -231,7 +232,7 @@ def gigabyte() -> Generator[str]:
             for _ in range(GIGABYTE // len(piece)):
                 connection.sendall(piece)
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     with listener:
         yield "http://127.0.0.1:{}".format(listener.getsockname()[1])
