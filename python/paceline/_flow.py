@@ -107,15 +107,14 @@ def exchange(  # noqa: C901 - it reads best in one piece
     """Wait for a permit, send, learn from the answer, and again if need be."""
     limiter = call.limiter
     retry = limiter.retry
-    left = math.inf if limiter.max_wait is None else limiter.max_wait
     if (cost := _cost.get()) is not None:
         _cost.set(None)
+    left = limiter.max_wait
     waited = 0.0
     attempt = 0
     while True:
         permit: Permit = yield acquire(limiter, call.url, cost, max_wait=left)
         waited += permit.waited
-        left = max(0.0, left - permit.waited)
         told = None
         try:
             response = yield call.send()
@@ -124,6 +123,7 @@ def exchange(  # noqa: C901 - it reads best in one piece
                 permit.cancel()
             if limiter.raise_on_limit or not (retry.retry_on_connection_error and call.lost(error)):
                 raise
+            left = _left(limiter, waited)
             # It leaves as much open as a 503, if it leaves anything open.
             policy, keyed = retry.after_connection_error, unsent or call.keyed
             delay = _again(call, policy, keyed, 503, None, attempt=attempt, left=left)
@@ -135,6 +135,7 @@ def exchange(  # noqa: C901 - it reads best in one piece
             if status not in retry.retry_on_status:
                 call.tell(response, Paced(waited, permit.scope, attempt + 1))
                 return response
+            left = _left(limiter, waited)
             delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
             too_long = delay is not None and told is not None and told > left
             if limiter.raise_on_limit or too_long:
@@ -147,8 +148,13 @@ def exchange(  # noqa: C901 - it reads best in one piece
         if told is None:
             yield pause(limiter, delay)
             waited += delay
-            left -= delay
+            left = _left(limiter, waited)
         attempt += 1
+
+
+def _left(limiter: RateLimiter | AsyncRateLimiter, waited: float) -> float:
+    """Give the seconds that a call may still wait."""
+    return math.inf if limiter.max_wait is None else max(0.0, limiter.max_wait - waited)
 
 
 def _again(

@@ -103,9 +103,7 @@ def _httpx(package: Any, ours: Any, limiter: Any, *asked: Ask) -> list[Answer]:
         for ask in asked:
             with (
                 spending(ask.cost),
-                client.stream(
-                    ask.method, ask.url, headers=ask.headers, content=_parts(ask)
-                ) as it,
+                client.stream(ask.method, ask.url, headers=ask.headers, content=_parts(ask)) as it,
             ):
                 content = b"".join(it.iter_raw())
             answers.append(Answer(it.status_code, content, it.extensions["paceline"]))
@@ -152,9 +150,7 @@ def _async_httpx(loop: Any, package: Any, ours: Any, limiter: Any, *asked: Ask) 
     return result
 
 
-def _drain_async_httpx(
-    loop: Any, package: Any, ours: Any, limiter: Any, url: str, tick: Any
-) -> int:
+def _drain_async_httpx(package: Any, ours: Any, limiter: Any, url: str, tick: Any) -> int:
     async def main() -> int:
         total = 0
         transport = ours.AsyncRateLimitTransport(limiter)
@@ -167,7 +163,7 @@ def _drain_async_httpx(
                 tick()
         return total
 
-    return int(loop(main))
+    return asyncio.run(main())
 
 
 def _arequest_httpx(package: Any, limiter: AsyncRateLimiter, *asked: Ask) -> list[Answer]:
@@ -259,7 +255,7 @@ def _both(package: Any, ours: Any) -> list[Client]:
             f"{name}-asyncio",
             AsyncRateLimiter,
             bind(_async_httpx, _asyncio, package, ours),
-            bind(_drain_async_httpx, _asyncio, package, ours),
+            bind(_drain_async_httpx, package, ours),
             error,
         ),
         Client(
@@ -269,9 +265,7 @@ def _both(package: Any, ours: Any) -> list[Client]:
             None,
             error,
         ),
-        Client(
-            f"arequest_{name}", AsyncRateLimiter, bind(_arequest_httpx, package), None, error
-        ),
+        Client(f"arequest_{name}", AsyncRateLimiter, bind(_arequest_httpx, package), None, error),
     ]
 
 

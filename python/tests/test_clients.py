@@ -125,7 +125,9 @@ def test_a_body_that_cannot_be_sent_again_is_not(
     client: Client, server: Server, clock: VirtualClock
 ) -> None:
     server.script = [(429, {"Retry-After": "1"})]
-    (answer,) = client.send(client.limiter(clock=clock), Ask(server.url, "PUT", once=[b"on", b"ce"]))
+    (answer,) = client.send(
+        client.limiter(clock=clock), Ask(server.url, "PUT", once=[b"on", b"ce"])
+    )
     assert answer.status == 429
     assert [body for _, _, body in server.seen] == [b"once"]
 
@@ -191,9 +193,7 @@ def test_a_connection_that_breaks_is_retried_if_that_repeats_no_effect(
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
         host, port = listener.getsockname()
-        retry = RetryConfig(
-            max_retries=1, retry_on_connection_error=True, jitter=0, replay="safe"
-        )
+        retry = RetryConfig(max_retries=1, retry_on_connection_error=True, jitter=0, replay="safe")
         limiter = client.limiter(clock=clock, retry=retry)
         with pytest.raises(Exception):  # noqa: B017, PT011 - each client has its own
             client.send(limiter, Ask(f"http://{host}:{port}", "POST", content=b"x"))
@@ -218,7 +218,7 @@ GIGABYTE = 1 << 30
 
 @pytest.fixture
 def gigabyte() -> Generator[str]:
-    """A server that answers everything with a gigabyte, made as it goes."""
+    """Serve a gigabyte, made as it goes."""
     listener = socket.create_server(("127.0.0.1", 0))
     piece = bytes(1 << 20)
 
@@ -235,7 +235,7 @@ def gigabyte() -> Generator[str]:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     with listener:
-        yield "http://127.0.0.1:{}".format(listener.getsockname()[1])
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread.join()
 
 
