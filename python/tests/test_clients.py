@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from clients import CLIENTS, Ask, Client
+from every_client import CLIENTS, Ask, Client
 from paceline import RateLimitExceeded, RetryConfig, RetryStrategy
 
 if TYPE_CHECKING:
