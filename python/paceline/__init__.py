@@ -9,6 +9,7 @@
 59
 """
 
+from paceline._flow import Paced, spending
 from paceline._native import Permit
 from paceline.errors import RateLimitExceeded, StorageUnavailable
 from paceline.limiter import AsyncRateLimiter, RateLimiter
@@ -18,6 +19,7 @@ from paceline.status import DimensionStatus, RateLimitStatus
 __all__ = [
     "AsyncRateLimiter",
     "DimensionStatus",
+    "Paced",
     "Permit",
     "RateLimitExceeded",
     "RateLimitStatus",
@@ -25,4 +27,5 @@ __all__ = [
     "RetryConfig",
     "RetryStrategy",
     "StorageUnavailable",
+    "spending",
 ]

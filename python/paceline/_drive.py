@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import math
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from paceline._native import Permit
+from paceline._flow import exchange
+from paceline._native import Limiter, Permit
 
 if TYPE_CHECKING:
-    from paceline._flow import Flow
-    from paceline._native import Acquisition, Limiter, Waiter
+    from collections.abc import Awaitable, Callable
+    from types import ModuleType
+
+    from paceline._flow import Call
+    from paceline._native import Acquisition, Waiter
 
 
-def run(flow: Flow) -> Any:
-    """Drive a lifecycle on this thread."""
+def run(call: Call) -> Any:
+    """Make a call on this thread."""
+    flow = exchange(call, Limiter.acquire, pause)
+    result = None
     try:
-        operation, argument = next(flow)
+        while True:
+            result = flow.send(result)
+    except StopIteration as stop:
+        return stop.value
+
+
+async def run_async(call: Call) -> Any:
+    """Make a call in an event loop."""
+    flow = exchange(call, Limiter.acquire_async, pause_async)
+    try:
+        step = next(flow)
         while True:
             try:
-                result = operation(argument)
+                result = await step
             except BaseException as error:  # noqa: BLE001, PERF203 - the flow decides
-                operation, argument = flow.throw(error)
+                step = flow.throw(error)
             else:
-                operation, argument = flow.send(result)
+                step = flow.send(result)
     except StopIteration as stop:
         return stop.value
 
@@ -35,60 +54,166 @@ def pause(limiter: Limiter, seconds: float) -> None:
         time.sleep(seconds)  # noqa: TID251 - this is the place
 
 
-class Alarm:
+async def pause_async(limiter: Limiter, seconds: float) -> None:
+    """Let time pass in an event loop."""
+    if not limiter.pass_virtual_time(seconds):
+        await (_trio() or asyncio).sleep(seconds)
+
+
+def _trio() -> ModuleType | None:
+    """Trio, if it runs here; whoever runs it has imported it."""
+    trio = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_task() else None
+
+
+def alarm() -> Alarm:
+    """Make an alarm for the task that runs here."""
+    trio = _trio()
+    return _AsyncioAlarm() if trio is None else _TrioAlarm(trio)
+
+
+class Alarm(abc.ABC):
     """Wakes one task, from any thread, now or later."""
 
-    __slots__ = ("_future", "_loop", "_thread", "_timer")
+    __slots__ = ("_due", "_thread")
 
     def __init__(self) -> None:
         """Belong to the event loop that runs here."""
-        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._timer: asyncio.TimerHandle | None = None
-        self._future = self._loop.create_future()
+        #: When it rings by itself.
+        self._due = math.inf
 
-    def arm(self) -> asyncio.Future[None]:
+    @abc.abstractmethod
+    def arm(self) -> None:
+        """Forget that it rang."""
+
+    @abc.abstractmethod
+    def rung(self) -> Awaitable[object]:
         """Give what to await until it rings."""
-        if self._future.done():
-            self._future = self._loop.create_future()
-        return self._future
 
     def ring(self) -> None:
         """Wake the task now."""
-        if threading.get_ident() == self._thread:
+        if self._is_here():
             self._wake()
         else:
-            self._loop.call_soon_threadsafe(self._wake)
+            self._call(self._wake)
 
     def ring_after(self, seconds: float) -> None:
         """Wake the task in so many seconds, or sooner if it is to be woken sooner already."""
-        if threading.get_ident() == self._thread:
+        if self._is_here():
             self._set(seconds)
         else:
-            self._loop.call_soon_threadsafe(self._set, seconds)
+            self._call(self._set, seconds)
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Ring no more by itself."""
+        self._due = math.inf
+
+    def _set(self, seconds: float) -> None:
+        now = self._now()
+        # Two who made room may ring in the wrong order: the sooner one counts.
+        if not now < self._due <= now + seconds:
+            self._due = now + seconds
+            self._set_timer()
+
+    def _is_here(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    @abc.abstractmethod
+    def _call(self, function: Callable[..., object], *arguments: float) -> None:
+        """Have the event loop call something soon."""
+
+    @abc.abstractmethod
+    def _now(self) -> float:
+        """Read the event loop's clock."""
+
+    @abc.abstractmethod
+    def _set_timer(self) -> None:
+        """Have it ring when it is due."""
+
+    @abc.abstractmethod
+    def _wake(self) -> None:
+        """Wake the task, in its own event loop."""
+
+
+class _AsyncioAlarm(Alarm):
+    __slots__ = ("_future", "_loop", "_timer")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._future = self._loop.create_future()
+
+    def arm(self) -> None:
+        if self._future.done():
+            self._future = self._loop.create_future()
+
+    def rung(self) -> asyncio.Future[None]:
+        return self._future
+
+    def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _set(self, seconds: float) -> None:
-        now = self._loop.time()
-        # Two who made room may ring in the wrong order: the sooner one counts.
-        if self._timer is None or not now < self._timer.when() <= now + seconds:
-            self.stop()
-            self._timer = self._loop.call_at(now + seconds, self._wake)
+    def _call(self, function: Callable[..., object], *arguments: float) -> None:
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    def _set_timer(self) -> None:
+        self.stop()
+        self._timer = self._loop.call_at(self._due, self._wake)
 
     def _wake(self) -> None:
         if not self._future.done():
             self._future.set_result(None)
 
 
+class _TrioAlarm(Alarm):
+    __slots__ = ("_event", "_scope", "_token", "_trio")
+
+    def __init__(self, trio: Any) -> None:
+        super().__init__()
+        self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
+        self._event = trio.Event()
+        self._scope: Any = None
+
+    def arm(self) -> None:
+        if self._event.is_set():
+            self._event = self._trio.Event()
+
+    async def rung(self) -> None:
+        with self._trio.CancelScope(deadline=self._due) as self._scope:
+            await self._event.wait()
+        if self._scope.cancelled_caught:
+            self._due = math.inf
+
+    def _is_here(self) -> bool:
+        # On its thread, another event loop may run that Trio is a guest of.
+        return super()._is_here() and bool(self._trio.lowlevel.in_trio_run())
+
+    def _call(self, function: Callable[..., object], *arguments: float) -> None:
+        self._token.run_sync_soon(function, *arguments)
+
+    def _now(self) -> float:
+        return float(self._trio.current_time())
+
+    def _set_timer(self) -> None:
+        if self._scope is not None:
+            self._scope.deadline = self._due
+
+    def _wake(self) -> None:
+        self._event.set()
+
+
 async def wait(waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acquisition) -> Permit:
     """Wait in line; whatever ends the wait early leaves it."""
     try:
         while True:
-            rung = alarm.arm()
+            alarm.arm()
             step = waiter.poll()
             if isinstance(step, Permit):
                 acquisition.keep(step)
@@ -97,7 +222,7 @@ async def wait(waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acqu
                 if limiter.pass_virtual_time(step):
                     continue
                 alarm.ring_after(step)
-            await rung
+            await alarm.rung()
     finally:
         alarm.stop()
         waiter.close()

@@ -1,88 +1,180 @@
 """The life of one HTTP call, written once.
 
-A generator that says what to do next and never how: whoever drives it knows threads, event loops
-and clients. Each step is an operation of the call and its argument; the driver performs it and
-sends back the result, or throws what was raised.
+A generator that knows neither threads nor event loops nor clients. It yields what each operation
+of the call gives, and its driver sends that back: as it is, or awaited first (see ``_drive``).
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import math
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from paceline.errors import RateLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
-    from paceline._native import Permit
-    from paceline.limiter import RateLimiter
+    from paceline._native import Permit, RetryPolicy
+    from paceline.limiter import AsyncRateLimiter, RateLimiter
 
-Flow: TypeAlias = "Generator[tuple[Callable[[Any], Any], Any], Any, Any]"
+Flow: TypeAlias = "Generator[Any, Any, Any]"
+
+#: What the next request of this context spends. A redirect's later hops spend one request each.
+_cost: contextvars.ContextVar[Mapping[str, float] | None] = contextvars.ContextVar(
+    "paceline_cost", default=None
+)
+
+
+@contextlib.contextmanager
+def spending(cost: Mapping[str, float] | None) -> Generator[None]:
+    """Let the next request in this block spend ``cost`` beside its one request, by any client.
+
+    >>> from paceline import spending
+    >>> with spending({"tokens": 1500}):
+    ...     pass  # client.post("https://api.example.com/chat", json=...)
+    """
+    token = _cost.set(cost)
+    try:
+        yield
+    finally:
+        _cost.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
+
+    Each hop of a redirect is a call of its own.
+    """
+
+    #: seconds waited in all, retries included
+    waited: float
+    #: the scope that was charged, such as ``https://api.example.com``
+    scope: str
+    #: how often it was sent
+    attempts: int
 
 
 class Call(Protocol):
-    """One call of a client: what the lifecycle has to know of it, and how its steps are done."""
+    """One call of a client: what the lifecycle has to know of it, and how its steps are done.
 
-    limiter: RateLimiter
+    In an event loop, ``send`` and ``discard`` give what is to be awaited.
+    """
+
+    limiter: RateLimiter | AsyncRateLimiter
 
     @property
     def method(self) -> str:
         """The HTTP method."""
 
-    def acquire(self, max_wait: float | None) -> Permit:
-        """Wait for a permit."""
+    @property
+    def url(self) -> str:
+        """Where to."""
 
-    def send(self, _: None) -> tuple[Any, int, Iterable[tuple[str, str]]]:
-        """Send, and give the response, its status and its headers."""
+    @property
+    def keyed(self) -> bool:
+        """Whether it carries an ``Idempotency-Key``, so that sending it again has no effect."""
 
-    def rewind(self, _: None) -> bool:
+    def send(self) -> Any:
+        """Send, and give the response."""
+
+    def read(self, response: Any) -> tuple[int, Iterable[tuple[str, str] | tuple[bytes, bytes]]]:
+        """Give a response's status and headers."""
+
+    def tell(self, response: Any, paced: Paced) -> None:
+        """Leave on a response what pacing did."""
+
+    def rewind(self) -> bool:
         """Get ready to send again; ``False`` when the request cannot be."""
 
-    def discard(self, response: Any) -> None:
+    def discard(self, response: Any) -> Any:
         """Free the connection of a response that nobody will see."""
-
-    def pause(self, seconds: float) -> None:
-        """Let time pass."""
 
     def never_left(self, error: BaseException) -> bool:
         """Whether an error shows that the request was never sent."""
 
+    def lost(self, error: BaseException) -> bool:
+        """Whether an error says that the connection could not be made, or broke."""
 
-def exchange(call: Call) -> Flow:
+
+def exchange(  # noqa: C901 - it reads best in one piece
+    call: Call, acquire: Callable[..., Any], pause: Callable[[Any, float], Any]
+) -> Flow:
     """Wait for a permit, send, learn from the answer, and again if need be."""
     limiter = call.limiter
+    retry = limiter.retry
+    if (cost := _cost.get()) is not None:
+        _cost.set(None)
     left = limiter.max_wait
+    waited = 0.0
     attempt = 0
     while True:
-        permit: Permit = yield call.acquire, left
+        permit: Permit = yield acquire(limiter, call.url, cost, max_wait=left)
+        waited += permit.waited
+        told = None
         try:
-            response, status, headers = yield call.send, None
+            response = yield call.send()
         except BaseException as error:
-            if call.never_left(error):
+            if unsent := call.never_left(error):
                 permit.cancel()
-            raise
-        told = permit.observe(status, headers)
-        if status not in limiter.retry.retry_on_status:
-            return response
-        if left is not None:
-            left = max(0.0, left - permit.waited)
-        pause = limiter.retry.policy.pause(call.method, status, told, attempt, random.random())  # noqa: S311
-        if limiter.raise_on_limit or (
-            # The scope is held for as long as the server said: waiting for a permit is the pause.
-            pause is not None and told is not None and left is not None and told > left
-        ):
-            yield call.discard, response
-            raise _exceeded(permit, status, pause if told is None else told)
-        if pause is None or (told is None and left is not None and pause > left):
-            return response
-        if not (yield call.rewind, None):
-            return response
-        yield call.discard, response
+            if limiter.raise_on_limit or not (retry.retry_on_connection_error and call.lost(error)):
+                raise
+            left = _left(limiter, waited)
+            # It leaves as much open as a 503, if it leaves anything open.
+            policy, keyed = retry.after_connection_error, unsent or call.keyed
+            delay = _again(call, policy, keyed, 503, None, attempt=attempt, left=left)
+            if delay is None:
+                raise
+        else:
+            status, headers = call.read(response)
+            told = permit.observe(status, headers)
+            if status not in retry.retry_on_status:
+                call.tell(response, Paced(waited, permit.scope, attempt + 1))
+                return response
+            left = _left(limiter, waited)
+            delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
+            too_long = delay is not None and told is not None and told > left
+            if limiter.raise_on_limit or too_long:
+                yield call.discard(response)
+                raise _exceeded(permit, status, delay if told is None else told)
+            if delay is None:
+                call.tell(response, Paced(waited, permit.scope, attempt + 1))
+                return response
+            yield call.discard(response)
         if told is None:
-            yield call.pause, pause
-            left = None if left is None else left - pause
+            yield pause(limiter, delay)
+            waited += delay
+            left = _left(limiter, waited)
         attempt += 1
+
+
+def _left(limiter: RateLimiter | AsyncRateLimiter, waited: float) -> float:
+    """Give the seconds that a call may still wait."""
+    return math.inf if limiter.max_wait is None else max(0.0, limiter.max_wait - waited)
+
+
+def _again(
+    call: Call,
+    policy: RetryPolicy,
+    keyed: bool,
+    status: int,
+    told: float | None,
+    *,
+    attempt: int,
+    left: float,
+) -> float | None:
+    """Give the seconds before the next attempt; ``None`` if there is to be none.
+
+    Where the server said how long, the scope is held: waiting for a permit is the pause.
+    """
+    delay = policy.pause(call.method, keyed, status, told, attempt, random.random())  # noqa: S311
+    if delay is None or (told is None and delay > left) or not call.rewind():
+        return None
+    return delay
 
 
 def _exceeded(permit: Permit, status: int, retry_after: float | None) -> RateLimitExceeded:

@@ -170,7 +170,9 @@ class Permit:
     def cancel(self) -> None:
         """Give everything back: the call was never made."""
 
-    def observe(self, status: int, fields: Iterable[tuple[str, str]]) -> float | None:
+    def observe(
+        self, status: int, fields: Iterable[tuple[str, str] | tuple[bytes, bytes]]
+    ) -> float | None:
         """Learn from a response's status and headers, as pairs of name and value.
 
         Gives the seconds for which a rejection says to stay away, if it does.
@@ -220,12 +222,16 @@ class RetryPolicy:
     def pause(
         self,
         method: str,
+        keyed: bool,
         status: int,
         retry_after: float | None,
         attempt: int,
         random: float,
     ) -> float | None:
-        """Give the seconds before the next attempt; ``None`` to hand the answer back."""
+        """Give the seconds before the next attempt; ``None`` to hand the answer back.
+
+        ``keyed`` says whether the request has an ``Idempotency-Key``.
+        """
 
     def retries(self, status: int) -> bool:
         """Whether a status is worth another attempt."""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from paceline import _native, _process, status
+from paceline import _httpx, _native, _process, status
+from paceline._flow import spending
 from paceline.retry import RetryConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    import aiohttp
+    import httpx
+    import httpx2
     import requests
     from typing_extensions import Self
 
     from paceline.status import RateLimitStatus
 
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 #: Connections that are kept to each host: about as many as threads that share a limiter.
 _CONNECTIONS = 64
@@ -56,6 +63,44 @@ class _Limiter(_native.Limiter):
     def get_status(self, endpoint: str) -> RateLimitStatus | None:
         """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
         return status.read(self, endpoint)
+
+    def limit(
+        self, endpoint: str, cost: Mapping[str, float] | None = None
+    ) -> Callable[[_Function], _Function]:
+        """Have every call of a function wait for its permit first.
+
+            @limiter.limit("api.example.com", cost={"tokens": 1500})
+            async def ask(question): ...
+
+        A function waits on its thread, a coroutine function in its event loop, whichever the
+        limiter. The cost stands when it raises: only :meth:`acquire` lets it be corrected.
+
+        Raises ``TypeError`` for a generator, which runs long after it was called.
+        """
+
+        def decorate(function: _Function) -> _Function:
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise TypeError(
+                    f"{function.__qualname__} is a generator, which runs after it was called: "
+                    "acquire a permit inside of it"
+                )
+            if inspect.iscoroutinefunction(function):
+
+                @functools.wraps(function)
+                async def paced(*args: Any, **kwargs: Any) -> Any:
+                    async with _native.Limiter.acquire_async(self, endpoint, cost):
+                        return await function(*args, **kwargs)
+
+            else:
+
+                @functools.wraps(function)
+                def paced(*args: Any, **kwargs: Any) -> Any:
+                    with _native.Limiter.acquire(self, endpoint, cost):
+                        return function(*args, **kwargs)
+
+            return paced  # type: ignore[return-value] # its signature is the same
+
+        return decorate
 
 
 class RateLimiter(_Limiter):
@@ -120,8 +165,6 @@ class RateLimiter(_Limiter):
         session = self._session or self._open()
         if cost is None:
             return session.request(method, url, **kwargs)
-        from paceline.requests import spending  # noqa: PLC0415 - imports requests only if used
-
         with spending(cost):
             return session.request(method, url, **kwargs)
 
@@ -158,6 +201,90 @@ class AsyncRateLimiter(_Limiter):
     """
 
     acquire = _native.Limiter.acquire_async  # type: ignore[assignment] # what is waited for differs
+
+    @overload
+    async def arequest_httpx(
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        url: httpx.URL | str,
+        *,
+        cost: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> httpx.Response: ...
+    @overload
+    async def arequest_httpx(
+        self,
+        client: httpx2.AsyncClient,
+        method: str,
+        url: httpx2.URL | str,
+        *,
+        cost: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> httpx2.Response: ...
+    async def arequest_httpx(
+        self,
+        client: Any,
+        method: str,
+        url: Any,
+        *,
+        cost: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Send a request when the limits allow, and learn from the answer.
+
+        Args:
+            client: an ``AsyncClient`` of ``httpx`` or ``httpx2``. It is wrapped, as by
+                :func:`paceline.httpx.wrap`: from now on all that it sends is paced.
+            method: the HTTP method.
+            url: where to; the narrowest scope with a limit governs.
+            cost: what it spends beside one request, such as ``{"tokens": 1500}``.
+            **kwargs: whatever the client's ``request`` takes.
+
+        Returns:
+            the response as the client gives it; the last one, when retries did not help.
+
+        Raises:
+            RateLimitExceeded: when it would wait longer than ``max_wait``, or with
+                ``raise_on_limit``.
+
+        """
+        _httpx.module(client).wrap(client, self)
+        with spending(cost):
+            return await client.request(method, url, **kwargs)
+
+    async def arequest_aiohttp(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: Any,
+        *,
+        cost: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> aiohttp.ClientResponse:
+        """Send a request when the limits allow, and learn from the answer.
+
+        Args:
+            session: what sends. Its own middlewares stay in use.
+            method: the HTTP method.
+            url: where to; the narrowest scope with a limit governs.
+            cost: what it spends beside one request, such as ``{"tokens": 1500}``.
+            **kwargs: whatever :meth:`aiohttp.ClientSession.request` takes. Its ``timeout`` goes on
+                while the request waits for its turn.
+
+        Returns:
+            the response, to be read and released; the last one, when retries did not help.
+
+        Raises:
+            RateLimitExceeded: when it would wait longer than ``max_wait``, or with
+                ``raise_on_limit``.
+
+        """
+        from paceline.aiohttp import pacing  # noqa: PLC0415 - imports aiohttp only if used
+
+        kwargs["middlewares"] = pacing(self, session, kwargs.get("middlewares"))
+        with spending(cost):
+            return await session.request(method, url, **kwargs)
 
     async def __aenter__(self) -> Self:
         """Give the limiter itself."""

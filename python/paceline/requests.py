@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 from typing import TYPE_CHECKING, Any
 
 import requests
@@ -11,34 +9,21 @@ import requests.adapters
 import requests.utils
 import urllib3.exceptions
 
-from paceline import _drive, _flow
+from paceline import _drive
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Iterable
 
-    from paceline._native import Permit
-    from paceline.limiter import RateLimiter
-
-#: What the next request of this context spends. A redirect's later hops spend one request each.
-_cost: contextvars.ContextVar[Mapping[str, float] | None] = contextvars.ContextVar(
-    "paceline_cost", default=None
-)
-
-
-@contextlib.contextmanager
-def spending(cost: Mapping[str, float]) -> Generator[None]:
-    """Let the next request in this block spend ``cost``, beside its one request."""
-    token = _cost.set(cost)
-    try:
-        yield
-    finally:
-        _cost.reset(token)
+    from paceline._flow import Paced
+    from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 
 class RateLimitAdapter(requests.adapters.BaseAdapter):
     """Mount it on a session to pace what goes through it.
 
         session.mount("https://", RateLimitAdapter(limiter))
+
+    A response's ``paceline`` is a :class:`paceline.Paced`.
 
     Args:
         limiter: whose limits apply.
@@ -47,7 +32,9 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
     """
 
     def __init__(
-        self, limiter: RateLimiter, adapter: requests.adapters.BaseAdapter | None = None
+        self,
+        limiter: RateLimiter | AsyncRateLimiter,
+        adapter: requests.adapters.BaseAdapter | None = None,
     ) -> None:
         """Stand in front of another adapter."""
         super().__init__()
@@ -58,7 +45,7 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
         self, request: requests.PreparedRequest, **kwargs: Any
     ) -> requests.Response:
         """Send when the limits allow, and again if need be."""
-        response: requests.Response = _drive.run(_flow.exchange(_Call(self, request, kwargs)))
+        response: requests.Response = _drive.run(_Call(self, request, kwargs))
         return response
 
     def close(self) -> None:
@@ -69,7 +56,7 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
 class _Call:
     """One request on its way."""
 
-    __slots__ = ("adapter", "cost", "kwargs", "limiter", "request")
+    __slots__ = ("adapter", "kwargs", "limiter", "request")
 
     def __init__(
         self, adapter: RateLimitAdapter, request: requests.PreparedRequest, kwargs: dict[str, Any]
@@ -78,21 +65,27 @@ class _Call:
         self.adapter = adapter.adapter
         self.request = request
         self.kwargs = kwargs
-        self.cost = _cost.get()
-        if self.cost is not None:
-            # A redirect's later hops are not what was paid for.
-            _cost.set(None)
 
     @property
     def method(self) -> str:
         return self.request.method or "GET"
 
-    def acquire(self, max_wait: float | None) -> Permit:
-        return self.limiter.acquire(self.request.url or "", self.cost, max_wait=max_wait)
+    @property
+    def url(self) -> str:
+        return self.request.url or ""
 
-    def send(self, _: None) -> tuple[requests.Response, int, Iterable[tuple[str, str]]]:
-        response = self.adapter.send(self.request, **self.kwargs)
-        return response, response.status_code, response.headers.lower_items()
+    @property
+    def keyed(self) -> bool:
+        return "Idempotency-Key" in self.request.headers
+
+    def send(self) -> requests.Response:
+        return self.adapter.send(self.request, **self.kwargs)
+
+    def read(self, response: requests.Response) -> tuple[int, Iterable[tuple[str, str]]]:
+        return response.status_code, response.headers.lower_items()
+
+    def tell(self, response: requests.Response, paced: Paced) -> None:
+        response.paceline = paced  # type: ignore[attr-defined] # there is no place for such things
 
     def never_left(self, error: BaseException) -> bool:
         if isinstance(error, requests.ConnectTimeout):
@@ -100,7 +93,10 @@ class _Call:
         reason = getattr(error.args[0] if error.args else None, "reason", None)
         return isinstance(reason, urllib3.exceptions.NewConnectionError)
 
-    def rewind(self, _: None) -> bool:
+    def lost(self, error: BaseException) -> bool:
+        return isinstance(error, requests.ConnectionError)
+
+    def rewind(self) -> bool:
         body = self.request.body
         if body is None or isinstance(body, (bytes, str)):
             return True
@@ -112,6 +108,3 @@ class _Call:
 
     def discard(self, response: requests.Response) -> None:
         response.close()
-
-    def pause(self, seconds: float) -> None:
-        _drive.pause(self.limiter, seconds)

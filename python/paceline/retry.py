@@ -46,8 +46,12 @@ class RetryConfig:
     retry_on_status: tuple[int, ...] = (429, 503, 504)
     #: the share of a wait that is left to chance
     jitter: float = 0.1
-    #: ``"safe"`` sends a method that is not idempotent again only after a 429
+    #: ``"safe"`` sends a method that is not idempotent again only after a 429, or if the request
+    #: has an ``Idempotency-Key``
     replay: Literal["all", "safe"] = "all"
+    #: whether a connection that could not be made, or broke before there was an answer, is
+    #: treated like a 503
+    retry_on_connection_error: bool = False
 
     def __reduce__(self) -> tuple[Callable[..., RetryConfig], tuple[object, ...]]:
         """Survive copying and a process pool."""
@@ -60,13 +64,21 @@ class RetryConfig:
     @cached_property
     def policy(self) -> RetryPolicy:
         """The same for the engine."""
+        return self._policy(self.retry_on_status)
+
+    @cached_property
+    def after_connection_error(self) -> RetryPolicy:
+        """The same where no status came: asked about 503, which leaves as much open."""
+        return self._policy((503,))
+
+    def _policy(self, retry_on_status: tuple[int, ...]) -> RetryPolicy:
         return RetryPolicy(
             max_retries=self.max_retries,
             strategy=RetryStrategy(self.strategy).value,
             base_delay=self.base_delay,
             max_delay=self.max_delay,
             backoff_factor=self.backoff_factor,
-            retry_on_status=list(self.retry_on_status),
+            retry_on_status=list(retry_on_status),
             jitter=self.jitter,
             replay=self.replay,
         )

@@ -24,15 +24,30 @@ class Server:
     def __init__(self) -> None:
         self.script: list[tuple[int, dict[str, str]]] = []
         self.seen: list[tuple[str, str, bytes]] = []
+        self.headers: list[dict[str, str]] = []
+        self.connections = 0
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def setup(self) -> None:
+                server.connections += 1
+                super().setup()
+
+            def body(self) -> bytes:
+                if self.headers.get("Transfer-Encoding") != "chunked":
+                    return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = b""
+                while length := int(self.rfile.readline(), 16):
+                    body += self.rfile.read(length)
+                    self.rfile.readline()
+                self.rfile.readline()
+                return body
+
             def answer(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = self.rfile.read(length)
-                server.seen.append((self.command, self.path, body))
+                server.seen.append((self.command, self.path, self.body()))
+                server.headers.append({name.lower(): it for name, it in self.headers.items()})
                 status, headers = server.script.pop(0) if server.script else (200, {})
                 self.send_response(status)
                 for name, value in headers.items():

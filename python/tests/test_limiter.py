@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 import pickle
 import signal
@@ -17,7 +19,7 @@ from paceline import RateLimiter, RateLimitExceeded, StorageUnavailable
 from paceline.testing import VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 API = "api.example.com"
 
@@ -178,6 +180,44 @@ def test_a_mistake_is_named(
 ) -> None:
     with pytest.raises(kind, match=message):
         call(RateLimiter())
+
+
+def test_a_function_waits_for_its_permit(clock: VirtualClock) -> None:
+    limiter = RateLimiter(clock=clock)
+    limiter.set_limit(API, limit=1, window="1m")
+    limiter.set_limit(API, limit=100, window="1m", dimension="tokens")
+
+    @limiter.limit(API, cost={"tokens": 10})
+    def double(number: int, *, plus: int = 0) -> int:
+        """Double it."""
+        return 2 * number + plus
+
+    @limiter.limit(API)
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    assert (double.__name__, double.__doc__) == ("double", "Double it.")
+    assert [double(1), double(2, plus=1)] == [2, 5]
+    assert clock.now == 60
+    assert inspect.iscoroutinefunction(fail)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(fail())
+    assert clock.now == 120, "the cost stands"
+    status = limiter.get_status(API)
+    assert status is not None
+    assert status.dimensions["tokens"].remaining == 100
+
+
+def test_a_generator_cannot_wait_for_a_permit_when_it_is_called() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    async def more() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (numbers, more):
+        with pytest.raises(TypeError, match="acquire a permit inside of it"):
+            RateLimiter().limit(API)(function)
 
 
 def test_errors_survive_a_process_pool() -> None:

@@ -107,3 +107,13 @@ def test_leaving_the_block_lets_those_go_who_wait_for_the_answer(server: Server)
         assert limiter.try_acquire(server.url) is None, "one goes first after a rejection"
     assert limiter.try_acquire(server.url) is not None
     first.cancel()
+
+
+def test_no_client_is_imported_before_it_is_used() -> None:
+    ended = run("""
+        import sys
+        import paceline
+        clients = {"requests", "urllib3", "httpx", "httpx2", "aiohttp", "trio", "anyio"}
+        print(sorted(clients & sys.modules.keys()))
+    """)
+    assert ended.stdout.strip() == "[]", ended.stderr

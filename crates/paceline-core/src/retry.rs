@@ -24,7 +24,7 @@ pub enum Replay {
     /// Every method.
     #[default]
     All,
-    /// Only idempotent methods, after anything but 429.
+    /// After anything but 429, only idempotent methods and requests with an idempotency key.
     Safe,
 }
 
@@ -69,6 +69,8 @@ impl Default for RetryConfig {
 pub struct Outcome<'a> {
     /// The request's method.
     pub method: &'a str,
+    /// Whether the request carries a key by which the server knows it again (`Idempotency-Key`).
+    pub keyed: bool,
     /// The response's status.
     pub status: u16,
     /// The wait that the server asked for.
@@ -122,6 +124,7 @@ impl RetryConfig {
         let idempotent = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
         self.replay == Replay::All
             || outcome.status == 429
+            || outcome.keyed
             || idempotent.iter().any(|method| outcome.method.eq_ignore_ascii_case(method))
     }
 
@@ -146,7 +149,7 @@ mod tests {
 
     fn outcome(status: u16, attempt: u32, retry_after: Option<u64>) -> Outcome<'static> {
         let retry_after = retry_after.map(Duration::from_secs);
-        Outcome { method: "POST", status, retry_after, attempt }
+        Outcome { method: "POST", keyed: false, status, retry_after, attempt }
     }
 
     #[test]
@@ -181,6 +184,8 @@ mod tests {
         assert!(safe.pause(&outcome(429, 0, None), 0.0).is_some());
         let get = Outcome { method: "get", ..outcome(503, 0, None) };
         assert!(safe.pause(&get, 0.0).is_some());
+        let keyed = Outcome { keyed: true, ..outcome(503, 0, None) };
+        assert!(safe.pause(&keyed, 0.0).is_some(), "the server knows it again");
     }
 
     #[test]

@@ -122,13 +122,13 @@ pub(crate) fn enter(inside: impl FnOnce(Python<'_>)) {
     }
 }
 
-/// An object with `ring()` and `ring_after(seconds)`; see `paceline._drive.Alarm`.
+/// An object with `ring()` and `ring_after(seconds)`; see `paceline._drive.alarm`.
 pub(crate) struct Alarm(PyResult<Py<PyAny>>);
 
 impl Alarm {
     /// The alarm of the event loop that runs here.
     pub(crate) fn new(py: Python<'_>) -> Arc<Self> {
-        let made = || Ok(py.import("paceline._drive")?.call_method0("Alarm")?.unbind());
+        let made = || Ok(py.import("paceline._drive")?.call_method0("alarm")?.unbind());
         Arc::new(Self(made()))
     }
 

@@ -5,7 +5,7 @@ use crate::convert::{amount_of, invalid, raise, wait};
 use paceline::{Amount, Cost, Dimension, Step, headers};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The right to make one call. Its cost stands unless it is cancelled.
@@ -29,6 +29,14 @@ impl Permit {
 
     fn held(&mut self) -> PyResult<&mut paceline::Permit> {
         self.0.as_mut().ok_or_else(|| PyRuntimeError::new_err("the permit was cancelled"))
+    }
+}
+
+/// A header's name or value, as a client keeps it: text or bytes. `None` where it is no UTF-8.
+fn text<'a>(field: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
+    match field.cast::<PyBytes>() {
+        Ok(bytes) => Ok(std::str::from_utf8(bytes.as_bytes()).ok()),
+        Err(_) => Ok(field.cast::<PyString>()?.to_str().ok()),
     }
 }
 
@@ -72,14 +80,13 @@ impl Permit {
         let mut said = Vec::new();
         for pair in fields.try_iter()? {
             let pair = pair?.cast_into::<PyTuple>()?;
-            let name = pair.get_item(0)?.cast_into::<PyString>()?;
-            if headers::is_relevant(name.to_str()?) {
-                said.push((name, pair.get_item(1)?.cast_into::<PyString>()?));
+            let name = pair.get_item(0)?;
+            if text(&name)?.is_some_and(headers::is_relevant) {
+                said.push((name, pair.get_item(1)?));
             }
         }
-        let pairs = said
-            .iter()
-            .filter_map(|(name, value)| Some((name.to_str().ok()?, value.to_str().ok()?)));
+        let pairs =
+            said.iter().filter_map(|(name, value)| Some((text(name).ok()??, text(value).ok()??)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let reading = headers::detect(status, pairs, now);
         let permit = self.held()?;

@@ -60,10 +60,11 @@ impl RetryPolicy {
     }
 
     /// The seconds to wait before the next attempt; `None` when the answer is to be handed back.
-    #[pyo3(signature = (method, status, retry_after, attempt, random))]
+    #[pyo3(signature = (method, keyed, status, retry_after, attempt, random))]
     fn pause(
         &self,
         method: &str,
+        keyed: bool,
         status: u16,
         retry_after: Option<f64>,
         attempt: u32,
@@ -71,7 +72,7 @@ impl RetryPolicy {
     ) -> Option<f64> {
         let retry_after =
             retry_after.map(|told| Duration::try_from_secs_f64(told).unwrap_or(self.0.max_delay));
-        let outcome = Outcome { method, status, retry_after, attempt };
+        let outcome = Outcome { method, keyed, status, retry_after, attempt };
         Some(self.0.pause(&outcome, random)?.as_secs_f64())
     }
 

@@ -100,6 +100,7 @@ impl Sender {
             }
             let outcome = Outcome {
                 method: request.method.as_str(),
+                keyed: request.headers.contains_key("idempotency-key"),
                 status,
                 // A rejection holds the whole scope, so the wait for a new permit is the pause.
                 retry_after: told,
@@ -129,7 +130,9 @@ impl Sender {
                 return Some(permit);
             }
             let method = request.method.as_str();
-            let outcome = Outcome { method, status: 503, retry_after: None, attempt: away };
+            // It was never sent.
+            let outcome =
+                Outcome { method, keyed: true, status: 503, retry_after: None, attempt: away };
             match self.retry.pause(&outcome, random()) {
                 Some(pause) => self.pause(pause).await?,
                 None => return Some(permit),
