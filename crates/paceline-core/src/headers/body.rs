@@ -49,12 +49,12 @@ pub(super) fn github(body: &[u8], headers: &Headers<'_>, reading: &mut Reading) 
 }
 
 /// `google.rpc.Status`: `RetryInfo` says how long, `QuotaFailure` which quota.
-pub(super) fn google(body: &[u8], _: &Headers<'_>, reading: &mut Reading) {
+pub(super) fn google(body: &[u8], headers: &Headers<'_>, reading: &mut Reading) {
     let Some(json) = json(body) else { return };
     let Some(details) = json["error"]["details"].as_array() else { return };
     for detail in details.iter().take(16) {
         if let Some(delay) = detail["retryDelay"].as_str() {
-            reading.retry_after = value::until(delay, Duration::ZERO, Unit::Told);
+            reading.retry_after = value::until(delay, headers.now, Unit::Told);
         }
         let violations = detail["violations"].as_array().map(Vec::as_slice).unwrap_or_default();
         for violation in violations.iter().take(16) {

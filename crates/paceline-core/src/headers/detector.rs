@@ -99,7 +99,7 @@ impl Detector {
     /// at most it does not.
     #[must_use]
     pub fn is_relevant(&self, name: &str) -> bool {
-        relevance::is_relevant(name) || self.names().any(|own| is(own, name))
+        relevance::is_relevant(name) || name.is_ascii() && self.names().any(|own| is(own, name))
     }
 
     /// Whether the body of a response says something of limits that its headers do not: only for

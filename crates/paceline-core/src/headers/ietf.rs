@@ -4,7 +4,7 @@
 //! policies is here.
 
 use super::list::{self, Member};
-use super::name::{label, metered};
+use super::name::{ends, label, metered};
 use super::value::{self, Unit};
 use super::{Headers, Reading, Signal};
 use crate::{Dimension, Window};
@@ -20,7 +20,11 @@ pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
         return policies_alone(headers, signals);
     };
     let mut policies = stated_policies(headers);
-    let mut items: Vec<_> = list::members(&stated).iter().filter_map(item).take(MOST).collect();
+    let mut items: Vec<_> = list::members(&stated)
+        .iter()
+        .filter_map(|member| item(member, headers.now))
+        .take(MOST)
+        .collect();
     if items.is_empty() {
         items.extend(draft_07(&stated, headers.now));
     }
@@ -45,9 +49,7 @@ pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
 
 /// A policy with a name of its own says what holds, also without a word on what is left.
 fn policies_alone(headers: &Headers<'_>, signals: &mut Vec<Signal>) {
-    if !headers
-        .any(|name| name.len() > 9 && super::name::begins(&name[name.len() - 9..], "remaining"))
-    {
+    if !headers.any(|name| ends(name, "remaining")) {
         signals.extend(stated_policies(headers).into_iter().filter_map(Policy::alone));
     }
 }
@@ -64,7 +66,7 @@ pub(super) struct Policy {
 impl Policy {
     /// `"default";q=100;w=60`, or in older drafts `100;w=60`, `100;window=60;name="per-ip"`.
     pub(super) fn of(member: &Member) -> Option<Self> {
-        let item = member.item.as_deref().unwrap_or_default();
+        let item = member.item.as_deref()?;
         let number = value::count(item);
         let window = member.get("w").or_else(|| member.get("window"));
         let unit = member.get("qu").filter(|unit| *unit != "requests");
@@ -104,9 +106,9 @@ pub(super) fn stated_policies(headers: &Headers<'_>) -> Vec<Policy> {
 }
 
 /// `"default";r=50;t=30`. What the drafts call malformed is dropped, with its siblings kept.
-fn item(member: &Member) -> Option<Signal> {
+fn item(member: &Member, now: Duration) -> Option<Signal> {
     let remaining = member.get("r").map(value::count);
-    let reset = member.get("t").and_then(|text| value::until(text, Duration::ZERO, Unit::Told));
+    let reset = member.get("t").and_then(|text| value::until(text, now, Unit::Told));
     let said = remaining != Some(None) && (remaining.is_some() || reset.is_some());
     said.then(|| Signal {
         name: member.item.as_deref().and_then(label),

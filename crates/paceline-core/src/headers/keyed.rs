@@ -14,10 +14,13 @@ pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
     for (name, text) in &headers.fields {
         let signals = &mut reading.signals;
         if begins(name, "auth0-") {
-            signals
-                .extend(split(text, |c| c == ',').take(MOST).filter_map(|part| quota(name, part)));
+            signals.extend(
+                split(text, |c| c == ',')
+                    .take(MOST)
+                    .filter_map(|part| quota(name, part, headers.now)),
+            );
         } else if begins(name, "zendesk-ratelimit-") {
-            signals.extend(endpoint(name, text));
+            signals.extend(endpoint(name, text, headers.now));
         } else if is(name, "sforce-limit-info") {
             signals.extend(split(text, |c| c == ';').take(MOST).filter_map(usage));
         } else if is(name, "remaining-req") {
@@ -41,7 +44,7 @@ fn get<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// `Auth0-Client-Quota-Limit: b=per_hour;q=10;r=7;t=3540`.
-fn quota(name: &str, text: &str) -> Option<Signal> {
+fn quota(name: &str, text: &str, now: Duration) -> Option<Signal> {
     let number = |key| get(text, key).and_then(value::count);
     let bucket = get(text, "b")?;
     let whose = name.split('-').nth(1)?.to_ascii_lowercase();
@@ -50,7 +53,7 @@ fn quota(name: &str, text: &str) -> Option<Signal> {
         name: label(&format!("{whose}:{bucket}")),
         limit: number("q").filter(|limit| *limit > 0),
         remaining: number("r"),
-        reset: get(text, "t").and_then(|text| value::until(text, Duration::ZERO, Unit::Told)),
+        reset: get(text, "t").and_then(|text| value::until(text, now, Unit::Told)),
         window: span.and_then(Window::from_duration),
         ..Signal::default()
     };
@@ -58,13 +61,13 @@ fn quota(name: &str, text: &str) -> Option<Signal> {
 }
 
 /// `Zendesk-RateLimit-Tickets-Index: total=100; remaining=99; resets=41`.
-fn endpoint(name: &str, text: &str) -> Option<Signal> {
+fn endpoint(name: &str, text: &str, now: Duration) -> Option<Signal> {
     let number = |key| get(text, key).and_then(value::count);
     let signal = Signal {
         name: label(&name["zendesk-ratelimit-".len()..].to_ascii_lowercase()),
         limit: number("total").filter(|limit| *limit > 0),
         remaining: number("remaining"),
-        reset: get(text, "resets").and_then(|text| value::until(text, Duration::ZERO, Unit::Told)),
+        reset: get(text, "resets").and_then(|text| value::until(text, now, Unit::Told)),
         ..Signal::default()
     };
     (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)

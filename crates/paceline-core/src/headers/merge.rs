@@ -10,6 +10,9 @@ const BLUR: Duration = Duration::from_secs(2);
 /// Joins signals that can only be the same bucket, and keeps all others. A name tells buckets apart
 /// that look alike, so at least one of two must have none.
 pub(super) fn merge(signals: &mut Vec<Signal>) {
+    signals.sort_by_key(|signal| {
+        signal.limit.is_none() && signal.remaining.is_none() && signal.window.is_none()
+    });
     let mut at = 1;
     while at < signals.len() {
         let (before, rest) = signals.split_at_mut(at);
@@ -29,12 +32,20 @@ fn same(a: &Signal, b: &Signal) -> bool {
     fn agree<T>(a: Option<T>, b: Option<T>, test: impl Fn(T, T) -> bool) -> bool {
         a.zip(b).is_none_or(|(a, b)| test(a, b))
     }
-    a.dimension == b.dimension
-        && a.limit.is_some()
+    let unnamed = a.name.is_none() || b.name.is_none();
+    if a.dimension != b.dimension {
+        return false;
+    }
+    // A group that has nothing but the reset of another repeats it.
+    if b.limit.is_none() && b.remaining.is_none() && b.window.is_none() && a.reset == b.reset {
+        return true;
+    }
+    a.limit.is_some()
         && a.limit == b.limit
         && a.remaining.is_some()
         && a.remaining == b.remaining
-        && (a.name.is_none() || b.name.is_none() || a.name == b.name)
+        // What is named among tokens is named for what it meters.
+        && (a.name == b.name || unnamed && a.dimension == crate::Dimension::Requests)
         && agree(a.window, b.window, |a, b| a == b)
         && agree(a.reset, b.reset, |a, b| a.abs_diff(b) <= BLUR)
 }

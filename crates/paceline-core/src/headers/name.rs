@@ -63,7 +63,7 @@ const ROLES: &[(&str, Role)] = &[
     ("period", Role::Window),
     ("window", Role::Window),
     ("fillrate", Role::Refill),
-    ("replenishrate", Role::Refill),
+    ("rate", Role::Refill),
     ("capacity", Role::Capacity),
     ("resource", Role::Scope),
     ("bucket", Role::Scope),
@@ -146,7 +146,11 @@ impl<'a> Name<'a> {
             glued: false,
         };
         parsed.role(&words[end..], &mut subject)?;
-        subject.retain(|word| !is(word, "time"));
+        let filler = match parsed.role {
+            Role::Refill | Role::Capacity => &["burst", "replenish", "refill"][..],
+            _ => &["time"],
+        };
+        subject.retain(|word| !filler.iter().any(|filler| is(filler, word)));
         parsed.subject = subject;
         Some(parsed)
     }
@@ -254,10 +258,7 @@ fn stem<'a>(words: &[&'a str]) -> Option<(Words<'a>, usize)> {
 /// `UserLimit`, `ConcurrentRemaining`, `DailyLimit`: a role behind a subject in one word.
 fn unglued(word: &str) -> Option<(&str, Role)> {
     const GLUED: [&str; 4] = ["remaining", "limit", "reset", "used"];
-    let end = GLUED.into_iter().find(|end| {
-        word.len() > end.len()
-            && word.get(word.len() - end.len()..).is_some_and(|tail| is(tail, end))
-    })?;
+    let end = GLUED.into_iter().find(|end| word.len() > end.len() && ends(word, end))?;
     Some((&word[..word.len() - end.len()], find(ROLES, end)?))
 }
 
@@ -275,6 +276,11 @@ pub(super) fn is(word: &str, other: &str) -> bool {
 
 pub(super) fn begins(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| is(start, prefix))
+}
+
+pub(super) fn ends(name: &str, end: &str) -> bool {
+    let from = name.len().checked_sub(end.len());
+    from.and_then(|from| name.get(from..)).is_some_and(|tail| is(tail, end))
 }
 
 fn find_in(word: &str, part: &str) -> Option<usize> {

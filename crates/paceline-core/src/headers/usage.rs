@@ -2,7 +2,7 @@
 //! several windows in one header (Strava), pairs of count and seconds (Riot, Path of Exile), counts
 //! whose interval is in the name (Binance).
 
-use super::name::{begins, is, label};
+use super::name::{begins, ends, is, label};
 use super::value::{self, seconds};
 use super::{Counting, Headers, Reading, Signal};
 use crate::{Dimension, Window};
@@ -121,11 +121,6 @@ fn interval(name: &str, text: &str) -> Option<Signal> {
         window: Some(Window::from_duration(span)?),
         ..Signal::default()
     })
-}
-
-fn ends(name: &str, end: &str) -> bool {
-    let from = name.len().checked_sub(end.len());
-    from.and_then(|from| name.get(from..)).is_some_and(|tail| is(tail, end))
 }
 
 #[cfg(test)]

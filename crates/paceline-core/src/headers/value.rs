@@ -1,6 +1,7 @@
 //! The forms in which servers write counts, spans and instants. What cannot be believed is dropped,
 //! never guessed: a limiter without a number backs off by itself, one with a wrong number does not.
 
+use super::name::{begins, ends};
 use crate::{Limit, Window};
 use jiff::civil::DateTime;
 use jiff::fmt::{rfc2822, strtime};
@@ -143,7 +144,7 @@ pub fn named_span(word: &str) -> Option<Duration> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     let (number, name) = word.split_at(digits);
     let many: u64 = if number.is_empty() { 1 } else { number.parse().ok()? };
-    let name = if starts(name, "per") && number.is_empty() { &name[3..] } else { name };
+    let name = if begins(name, "per") && number.is_empty() { &name[3..] } else { name };
     let name = if number.is_empty() { name } else { name.strip_suffix('s').unwrap_or(name) };
     let name = if name.is_empty() && ends(word, "s") { "s" } else { name };
     // A lone letter is the name of something, not a span.
@@ -152,15 +153,6 @@ pub fn named_span(word: &str) -> Option<Duration> {
     }
     let scale = WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?.1;
     seconds(many.checked_mul(scale)?).filter(|span| !span.is_zero())
-}
-
-fn starts(text: &str, start: &str) -> bool {
-    text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
-}
-
-fn ends(text: &str, end: &str) -> bool {
-    let from = text.len().checked_sub(end.len());
-    from.and_then(|from| text.get(from..)).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
 }
 
 /// An HTTP date (RFC 9110 §5.6.7), since the Unix epoch. A wrong weekday is forgiven.

@@ -15,6 +15,10 @@ pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
     reading.signals.extend(selling_partner(headers));
     reading.signals.extend(trakt(headers));
     mistral(headers, reading);
+    // Docker counts for an address or an account, and says which.
+    if let Some(source) = headers.get("docker-ratelimit-source") {
+        reading.bucket = reading.bucket.take().or_else(|| label(source));
+    }
 }
 
 fn window(secs: u64) -> Option<Window> {
