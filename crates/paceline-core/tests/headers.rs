@@ -15,10 +15,23 @@ const CLOSE: f64 = 0.001;
 
 #[test]
 fn rule_8_every_known_response_is_read() {
-    let path = std::env::var("PACELINE_CASES")
-        .unwrap_or_else(|_| format!("{}/tests/headers/cases.json", env!("CARGO_MANIFEST_DIR")));
-    let text = std::fs::read_to_string(&path).unwrap();
-    let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
+    all_of(include_str!("headers/cases.json"));
+}
+
+#[test]
+fn rule_8_other_servers_of_the_same_families_are_read() {
+    all_of(include_str!("headers/variants.json"));
+}
+
+#[test]
+fn rule_8_cases_of_another_file_are_read() {
+    if let Some(path) = std::env::var_os("PACELINE_CASES") {
+        all_of(&std::fs::read_to_string(path).unwrap());
+    }
+}
+
+fn all_of(text: &str) {
+    let cases: Vec<Value> = serde_json::from_str(text).unwrap();
     assert!(!cases.is_empty());
     let failures: Vec<_> = cases.iter().filter_map(check).collect();
     assert!(

@@ -69,11 +69,12 @@ impl Permit {
         fields: &Bound<'_, PyAny>,
     ) -> PyResult<Option<f64>> {
         // Few responses say anything of limits, so values are looked at only where names do.
+        let detector = headers::Detector::default();
         let mut said = Vec::new();
         for pair in fields.try_iter()? {
             let pair = pair?.cast_into::<PyTuple>()?;
             let name = pair.get_item(0)?.cast_into::<PyString>()?;
-            if headers::is_relevant(name.to_str()?) {
+            if detector.is_relevant(name.to_str()?) {
                 said.push((name, pair.get_item(1)?.cast_into::<PyString>()?));
             }
         }
@@ -81,7 +82,8 @@ impl Permit {
             .iter()
             .filter_map(|(name, value)| Some((name.to_str().ok()?, value.to_str().ok()?)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let reading = headers::detect(status, pairs, now);
+        let response = headers::Response { status, url: None, now, headers: pairs, body: None };
+        let reading = headers::detect(&detector, response);
         let permit = self.held()?;
         let observed = match permit.asks_slowly() {
             true => outside(py, || permit.observe(&reading))?,

@@ -5,6 +5,7 @@ use super::profiles::{self, Profile};
 use super::value::{self, Unit};
 use super::{Counting, Headers, Reading, Signal, relevance};
 use crate::{Dimension, Window};
+use std::time::Duration;
 
 /// How responses are read: the built-in families and profiles, and what the user knows better.
 /// Build one, and share it: reading changes nothing.
@@ -21,7 +22,7 @@ use crate::{Dimension, Window};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Detector {
-    map: HeadersMap,
+    map: Quota,
     providers: Vec<Provider>,
     host_profiles: bool,
 }
@@ -29,12 +30,11 @@ pub struct Detector {
 impl Default for Detector {
     /// The built-in families and host profiles, and nothing else.
     fn default() -> Self {
-        Self { map: HeadersMap::default(), providers: Vec::new(), host_profiles: true }
+        Self { map: Quota::default(), providers: Vec::new(), host_profiles: true }
     }
 }
 
-/// The names of the headers in which a server of the user's states its limit of requests, whatever
-/// its host.
+/// The names of the headers in which a server of the user's states a limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeadersMap {
     /// Units per window.
@@ -56,17 +56,13 @@ pub struct Provider {
     pub quotas: Vec<Quota>,
 }
 
-/// One limit of a [`Provider`], and the headers that state it.
+/// One limit of a [`Provider`], and how it is stated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quota {
     /// What it meters.
     pub dimension: Dimension,
-    /// The header of the units per window.
-    pub limit: Option<Box<str>>,
-    /// The header of the units left.
-    pub remaining: Option<Box<str>>,
-    /// The header of the reset.
-    pub reset: Option<Box<str>>,
+    /// Where it is stated.
+    pub headers: HeadersMap,
     /// What a number in the reset counts.
     pub unit: Unit,
     /// How the server counts.
@@ -76,10 +72,10 @@ pub struct Quota {
 }
 
 impl Detector {
-    /// Reads these headers, too.
+    /// Reads these headers of any host, too, as a limit of requests.
     #[must_use]
-    pub fn map(self, map: HeadersMap) -> Self {
-        Self { map, ..self }
+    pub fn map(self, headers: HeadersMap) -> Self {
+        Self { map: Quota { headers, ..Quota::default() }, ..self }
     }
 
     /// Knows this API, too.
@@ -121,49 +117,50 @@ impl Detector {
 
     /// All headers that the user named.
     fn names(&self) -> impl Iterator<Item = &str> {
-        let HeadersMap { limit, remaining, reset, retry_after } = &self.map;
         let quotas = self.providers.iter().flat_map(|provider| &provider.quotas);
-        let quotas = quotas.flat_map(|quota| [&quota.limit, &quota.remaining, &quota.reset]);
-        [limit, remaining, reset, retry_after]
-            .into_iter()
-            .chain(quotas)
-            .filter_map(Option::as_deref)
+        let names = quotas.chain([&self.map]).flat_map(|quota| {
+            let HeadersMap { limit, remaining, reset, retry_after } = &quota.headers;
+            [limit, remaining, reset, retry_after]
+        });
+        names.filter_map(Option::as_deref)
     }
 
     /// Reads what the user named: first the API of that host, then the map.
     pub(super) fn read(&self, host: &str, headers: &mut Headers<'_>, reading: &mut Reading) {
-        for provider in &self.providers {
-            if provider.hosts.iter().any(|pattern| profiles::matches(pattern, host)) {
-                reading
-                    .signals
-                    .extend(provider.quotas.iter().filter_map(|quota| quota.read(headers)));
-            }
+        let here = |provider: &&Provider| {
+            provider.hosts.iter().any(|pattern| profiles::matches(pattern, host))
+        };
+        for quota in self.providers.iter().filter(here).flat_map(|provider| &provider.quotas) {
+            reading.signals.extend(quota.read(headers));
+            headers.told = headers.told.or_else(|| quota.wait(headers));
         }
-        let HeadersMap { limit, remaining, reset, retry_after } = self.map.clone();
-        let mapped = Quota { limit, remaining, reset, ..Quota::default() };
-        if reading.signals.iter().all(|known| known.dimension != mapped.dimension) {
-            reading.signals.extend(mapped.read(headers));
+        if reading.signals.iter().all(|known| known.dimension != self.map.dimension) {
+            reading.signals.extend(self.map.read(headers));
         }
-        headers.told = retry_after
-            .and_then(|name| headers.get(&name))
-            .and_then(|text| value::until(text, headers.now, Unit::Told));
+        headers.told = headers.told.or_else(|| self.map.wait(headers));
     }
 }
 
 impl Quota {
     fn read(&self, headers: &Headers<'_>) -> Option<Signal> {
+        let HeadersMap { limit, remaining, reset, .. } = &self.headers;
         let get = |name: &Option<Box<str>>| headers.get(name.as_deref()?);
         let signal = Signal {
             dimension: self.dimension.clone(),
-            limit: get(&self.limit).and_then(value::count).filter(|limit| *limit > 0),
-            remaining: get(&self.remaining).and_then(value::count),
-            reset: get(&self.reset).and_then(|text| value::until(text, headers.now, self.unit)),
+            limit: get(limit).and_then(value::count).filter(|limit| *limit > 0),
+            remaining: get(remaining).and_then(value::count),
+            reset: get(reset).and_then(|text| value::until(text, headers.now, self.unit)),
             window: self.window,
             counting: self.counting,
             ..Signal::default()
         };
-        (signal.limit.is_some() || signal.remaining.is_some() || signal.reset.is_some())
-            .then_some(signal)
+        let told = signal.limit.is_some() || signal.remaining.is_some() || signal.reset.is_some();
+        told.then_some(signal)
+    }
+
+    fn wait(&self, headers: &Headers<'_>) -> Option<Duration> {
+        let text = headers.get(self.headers.retry_after.as_deref()?)?;
+        value::until(text, headers.now, self.unit)
     }
 }
 
@@ -184,7 +181,6 @@ mod tests {
     use super::super::tests::said;
     use super::super::{Response, detect};
     use super::*;
-    use std::time::Duration;
 
     fn read(detector: &Detector, url: &str, headers: &[(&str, &str)]) -> Vec<String> {
         let (now, headers) = (Duration::from_secs(1_800_000_000), headers.iter().copied());
@@ -211,13 +207,17 @@ mod tests {
     fn rule_8_a_registered_api_comes_before_the_map() {
         let quota = Quota {
             dimension: Dimension::new("credits").unwrap(),
-            remaining: name("X-Credits"),
-            reset: name("X-Credits-In"),
+            headers: HeadersMap {
+                remaining: name("X-Credits"),
+                reset: name("X-Credits-In"),
+                ..HeadersMap::default()
+            },
             unit: Unit::Millis,
             window: Window::parse("1h").ok(),
             ..Quota::default()
         };
-        let calls = Quota { limit: name("X-Max"), counting: Counting::Bucket, ..Quota::default() };
+        let headers = HeadersMap { limit: name("X-Max"), ..HeadersMap::default() };
+        let calls = Quota { headers, counting: Counting::Bucket, ..Quota::default() };
         let provider =
             Provider { hosts: vec!["*.corp.example".into()], quotas: vec![quota, calls] };
         let map = HeadersMap { limit: name("X-Other"), ..HeadersMap::default() };

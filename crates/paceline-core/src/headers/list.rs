@@ -45,6 +45,8 @@ pub(super) fn dictionary(text: &str) -> Member {
         for (key, entry) in dictionary.iter().take(MOST) {
             if let ListEntry::Item(item) = entry {
                 all.params.extend(written(&item.bare_item).map(|value| (key.to_string(), value)));
+                // Some part the keys by semicolons.
+                all.params.extend(params(&item.params));
             }
         }
     } else {

@@ -125,6 +125,8 @@ pub(super) struct Name<'a> {
     pub(super) role_first: bool,
     /// Whether subject and role are one word (`UserReset`).
     pub(super) glued: bool,
+    /// Whether no word says that it is a limit (`X-Rate-Limit: 700`).
+    pub(super) implied: bool,
 }
 
 impl<'a> Name<'a> {
@@ -144,10 +146,12 @@ impl<'a> Name<'a> {
             unit: Unit::Told,
             role_first: false,
             glued: false,
+            implied: false,
         };
         parsed.role(&words[end..], &mut subject)?;
         let filler = match parsed.role {
             Role::Refill | Role::Capacity => &["burst", "replenish", "refill"][..],
+            Role::Reset => &["time", "remaining"],
             _ => &["time"],
         };
         subject.retain(|word| !filler.iter().any(|filler| is(filler, word)));
@@ -158,7 +162,8 @@ impl<'a> Name<'a> {
     /// Finds the role among the words behind the stem; the others join the subject.
     fn role(&mut self, rest: &[&'a str], subject: &mut Words<'a>) -> Option<()> {
         let Some((last, before)) = rest.split_last() else {
-            return Some(()); // `X-Discogs-Ratelimit: 60`
+            self.implied = true; // `X-Discogs-Ratelimit: 60`
+            return Some(());
         };
         let mut body = rest;
         let mut told = false;
@@ -205,6 +210,7 @@ impl<'a> Name<'a> {
         }
         // `X-HubSpot-RateLimit-Daily: 250000`
         subject.extend_from_slice(rest);
+        self.implied = true;
         rest.iter().all(|word| value::named_span(word).is_some() || number(word)).then_some(())
     }
 }
@@ -221,6 +227,13 @@ fn measured(role: Role, told: bool) -> Option<Role> {
 /// Where the stem ends, and the words of the subject that come before that.
 fn stem<'a>(words: &[&'a str]) -> Option<(Words<'a>, usize)> {
     let none = Words::new;
+    // `anthropic-priority-input-tokens-limit`
+    if let [first, second, ..] = words
+        && is(first, "anthropic")
+        && find_in(second, "ratelimit").is_none()
+    {
+        return Some((none(), 2));
+    }
     for (at, word) in words.iter().enumerate() {
         let next = words.get(at + 1);
         if let Some(start) = find_in(word, "ratelimit") {

@@ -38,6 +38,8 @@ struct Group<'a> {
     capacity: Option<u64>,
     next: bool,
     glued: bool,
+    /// A limit that no word of its name calls one.
+    implied: Option<&'a str>,
 }
 
 pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
@@ -112,6 +114,7 @@ fn take<'a>(groups: &mut SmallVec<[Group<'a>; 4]>, name: Name<'a>, value: &'a st
     let group = &mut groups[at];
     group.glued |= name.glued;
     match name.role {
+        Role::Limit if name.implied => group.implied = Some(value),
         Role::Limit => group.limit.push(value),
         Role::Remaining => group.remaining.push(value),
         Role::Used => group.used.push(value),
@@ -133,45 +136,55 @@ fn take<'a>(groups: &mut SmallVec<[Group<'a>; 4]>, name: Name<'a>, value: &'a st
 /// A limit under one name and what is left of it under another: `RateLimit-DailyLimit` beside
 /// `RateLimit-Remaining`; a reset that is told once for several.
 fn join_halves(groups: &mut SmallVec<[Group<'_>; 4]>) {
-    let windowed =
-        |group: &Group<'_>| group.subject.iter().all(|word| value::named_span(word).is_some());
-    let Some(at) = groups.iter().position(|group| {
-        group.subject.is_empty() && group.limit.is_empty() && group.capacity.is_none()
-    }) else {
+    let Some(at) = groups.iter().position(|group| group.subject.is_empty() && group.is_half())
+    else {
         return;
     };
-    let half = groups.iter().position(|group| {
-        windowed(group)
-            && group.remaining.is_empty()
-            && group.used.is_empty()
-            && group.reset.is_empty()
-            && !group.limit.is_empty()
+    let (limit, left) = (groups[at].limit.is_empty(), groups[at].remaining.is_empty());
+    let plain = |group: &Group<'_>| {
+        let mut words = group.subject.iter();
+        words.all(|word| is(word, "requests") || value::named_span(word).is_some())
+    };
+    let other_half = (0..groups.len()).filter(|i| *i != at).find(|i| {
+        let group = &groups[*i];
+        let fits = group.limit.is_empty() != limit && group.remaining.is_empty() != left;
+        group.is_half() && plain(group) && fits && limit != left
     });
-    if let Some(half) = half.filter(|half| *half != at) {
-        let bare = std::mem::take(&mut groups[at]);
-        let group = &mut groups[half];
-        (group.remaining, group.used, group.reset) = (bare.remaining, bare.used, bare.reset);
-        group.window = group.window.or(bare.window);
-        groups.remove(at);
-    } else if groups[at].remaining.is_empty() && groups[at].used.is_empty() {
-        // The reset is that of the limit which binds.
-        let left = |group: &Group<'_>| group.remaining.first().and_then(|text| value::count(text));
-        let stem = groups[at].stem;
-        let related = |group: &Group<'_>| {
-            is(group.stem, stem) && group.reset.is_empty() && left(group).is_some()
+    // The reset is that of the limit which binds.
+    let left_of = |group: &Group<'_>| group.remaining.first().and_then(|text| value::count(text));
+    let binding = || {
+        let of_it = |i: &usize| {
+            let group = &groups[*i];
+            let related = is(group.stem, groups[at].stem) || group.subject.is_empty();
+            *i != at && related && group.reset.is_empty() && left_of(group).is_some()
         };
-        let binds =
-            (0..groups.len()).filter(|i| related(&groups[*i])).min_by_key(|i| left(&groups[*i]));
-        if let Some(binds) = binds {
-            let bare = std::mem::take(&mut groups[at]);
-            groups[binds].reset = bare.reset;
-            groups[binds].window = groups[binds].window.or(bare.window);
-            groups.remove(at);
+        (0..groups.len()).filter(of_it).min_by_key(|i| left_of(&groups[*i]))
+    };
+    let binding = || (limit && left && groups[at].used.is_empty()).then(binding).flatten();
+    if let Some(to) = other_half.or_else(binding) {
+        let half = std::mem::take(&mut groups[at]);
+        let group = &mut groups[to];
+        group.window = group.window.or(half.window);
+        for (mine, theirs) in [
+            (&mut group.limit, half.limit),
+            (&mut group.remaining, half.remaining),
+            (&mut group.used, half.used),
+        ] {
+            mine.extend(theirs);
         }
+        group.reset.extend(half.reset);
+        groups.remove(at);
+        join_halves(groups);
     }
 }
 
 impl Group<'_> {
+    /// Whether it says but one of what belongs together.
+    fn is_half(&self) -> bool {
+        let told = self.used.is_empty() && self.capacity.is_none() && self.implied.is_none();
+        told && (self.limit.is_empty() || self.remaining.is_empty())
+    }
+
     fn signals(&self, headers: &Headers<'_>) -> SmallVec<[Signal; 2]> {
         let mut said = SmallVec::new();
         let listed = self.limit.iter().any(|text| text.contains(';'));
@@ -198,7 +211,7 @@ impl Group<'_> {
             signal.reset = self.reset(0, headers);
         } else {
             let at = self.tightest();
-            signal.limit = at_place(&self.limit, at).and_then(limit);
+            signal.limit = at_place(&self.limit, at).or(self.implied).and_then(limit);
             signal.remaining = at_place(&self.remaining, at).and_then(count_before_params);
             signal.reset = self.reset(at, headers);
             signal.window =
@@ -363,21 +376,27 @@ fn thousands(text: &str) -> bool {
         && text.contains(",0")
 }
 
-/// `60`, `1,000`, `150/15m`.
+/// `60`, `1,000`, or a rate.
 fn limit(text: &str) -> Option<u64> {
     if thousands(text) {
         let digits: String = text.chars().filter(|c| *c != ',').collect();
         return value::count(&digits);
     }
-    value::count(text.split('/').next()?)
+    value::count(parts_of_rate(text).map_or(text, |(count, _)| count))
 }
 
-/// `150/15m`, or the period alone, as one .NET library has it: `1h`.
+/// `150/15m`, `100 per 1 minute`.
+fn parts_of_rate(text: &str) -> Option<(&str, &str)> {
+    text.split_once('/').or_else(|| text.split_once(" per "))
+}
+
+/// The window of a rate, or the period alone, as one .NET library has it: `1h`.
 fn window_of_limit(text: &str) -> Option<Window> {
     if value::decimal(text).is_some() {
         return None;
     }
-    value::window(text.split_once('/').map_or(text, |(_, window)| window), Unit::Told)
+    let window = parts_of_rate(text).map_or(text, |(_, window)| window);
+    value::window(&window.replace(' ', ""), Unit::Told)
 }
 
 /// `76;w=21600`, `42`.

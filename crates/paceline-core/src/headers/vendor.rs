@@ -1,7 +1,7 @@
 //! Servers whose headers have no word in common with others: each is a few names and what they
 //! mean.
 
-use super::name::{is, label};
+use super::name::{begins, is, label};
 use super::value::{self, Unit, seconds};
 use super::{Counting, Headers, Reading, Signal};
 use crate::{Dimension, Window};
@@ -107,7 +107,9 @@ fn trakt(headers: &Headers<'_>) -> Option<Signal> {
 
 /// `ratelimitbysize-*`, of tokens; the one without a window repeats the minute.
 fn mistral(headers: &Headers<'_>, reading: &mut Reading) {
-    if !headers.any(|name| name.to_ascii_lowercase().contains("ratelimitbysize")) {
+    let bysize =
+        |name: &str| begins(name, "x-ratelimitbysize-") || begins(name, "ratelimitbysize-");
+    if !headers.any(bysize) {
         return;
     }
     for (name, secs) in [("minute", 60), ("month", 2_592_000)] {
