@@ -62,6 +62,8 @@ struct Headers<'a> {
     profile: Option<&'static Profile>,
     /// The path of the URL.
     path: &'a str,
+    /// Whether all names are of the most common kind, which one family alone reads.
+    plain: bool,
     /// The wait that a header of the user's map states.
     told: Option<Duration>,
 }
@@ -117,6 +119,7 @@ where
     let status = response.status;
     let mut date = None;
     let mut fields = SmallVec::<[(&'a str, &'a str); 16]>::new();
+    let mut plain = true;
     for (name, value) in response.headers {
         if fields.len() == MOST_FIELDS || !detector.is_relevant(name) {
             continue;
@@ -124,6 +127,7 @@ where
         if is(name, "date") {
             date = Some(value);
         } else {
+            plain &= named::is_plain(name);
             fields.push((name, value.trim()));
         }
     }
@@ -134,11 +138,13 @@ where
     let (host, path) = response.url.and_then(profiles::host_and_path).unwrap_or_default();
     let profile = detector.profile(host);
     let now = date.map_or(response.now, |date| server_time(date, response.now));
-    let mut headers = Headers { status, fields, now, profile, path, told: None };
+    let mut headers = Headers { status, fields, now, profile, path, plain, told: None };
     detector.read(host, &mut headers, &mut reading);
     let known = reading.signals.len();
-    for read in FAMILIES {
-        read(&headers, &mut reading);
+    if plain {
+        named::read(&headers, &mut reading);
+    } else {
+        FAMILIES.iter().for_each(|read| read(&headers, &mut reading));
     }
     if known > 0 {
         detector::prefer(&mut reading.signals, known);

@@ -21,6 +21,15 @@ const SCOPES: [&str; 9] =
 /// More groups than any server sends.
 const MOST: usize = 32;
 
+/// Whether no other family reads a header of that name, nor any wait is in it.
+pub(super) fn is_plain(name: &str) -> bool {
+    let words = ["limit", "rem", "res"];
+    ["x-ratelimit-", "ratelimit-", "x-rate-limit-"]
+        .into_iter()
+        .filter(|stem| begins(name, stem))
+        .any(|stem| words.into_iter().any(|word| begins(&name[stem.len()..], word)))
+}
+
 /// The headers of one limit.
 #[derive(Default)]
 struct Group<'a> {
@@ -257,6 +266,11 @@ impl Group<'_> {
     /// Which of repeated values to go by: those with the least left. A gateway and the service
     /// behind it state a limit each, under the same names.
     fn tightest(&self) -> usize {
+        if let [] | [_] = self.remaining[..]
+            && !self.remaining.iter().any(|text| is_list(text))
+        {
+            return 0;
+        }
         let places = self.remaining.iter().flat_map(|text| text.split(','));
         let counts = places.take(MOST).map(|text| value::count(text).unwrap_or(u64::MAX));
         counts.enumerate().min_by_key(|(_, left)| *left).map_or(0, |(at, _)| at)
@@ -359,14 +373,21 @@ fn govern(signal: &mut Signal, policies: &mut Vec<Policy>) {
 fn at_place<'a>(values: &Values<'a>, at: usize) -> Option<&'a str> {
     match values[..] {
         [] => None,
-        [only] if thousands(only) => Some(only),
+        [only] if !is_list(only) || thousands(only) => Some(only),
         [only] => only.split(',').nth(at).or_else(|| only.split(',').next()),
         _ => values.get(at).or_else(|| values.first()).copied(),
     }
 }
 
+fn is_list(text: &str) -> bool {
+    text.bytes().any(|b| b == b',')
+}
+
 /// `1,000`: one number, not two.
 fn thousands(text: &str) -> bool {
+    if !is_list(text) {
+        return false;
+    }
     let mut parts = text.split(',');
     let first = parts.next().is_some_and(|first| (1..=3).contains(&first.len()));
     let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
@@ -382,7 +403,7 @@ fn limit(text: &str) -> Option<u64> {
         let digits: String = text.chars().filter(|c| *c != ',').collect();
         return value::count(&digits);
     }
-    value::count(parts_of_rate(text).map_or(text, |(count, _)| count))
+    value::count(text).or_else(|| value::count(parts_of_rate(text)?.0))
 }
 
 /// `150/15m`, `100 per 1 minute`.

@@ -127,7 +127,8 @@ pub(super) fn matches(pattern: &str, host: &str) -> bool {
 
 /// Host and path of a URL, in place: without scheme, user, port, query and fragment.
 pub(super) fn host_and_path(url: &str) -> Option<(&str, &str)> {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let scheme = url.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let rest = url[scheme..].strip_prefix("://").unwrap_or(url);
     let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let host = authority.rsplit('@').next()?.split(':').next()?;

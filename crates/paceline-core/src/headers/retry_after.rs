@@ -18,6 +18,10 @@ const MILLIS: [&str; 5] = [
 /// Tells whether the response refused the call, how long it says to wait, and which limit it was.
 /// On a success `Retry-After` is mostly noise, and ignored.
 pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
+    if headers.plain && headers.status < 400 && !reading.rejected {
+        reading.reason = None;
+        return;
+    }
     let meta = vendor::meta(headers);
     let told = headers
         .told
