@@ -16,7 +16,7 @@ const MOST: usize = 16;
 pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
     reading.bucket = partition(headers);
     let signals = &mut reading.signals;
-    let Some(stated) = headers.list(&["ratelimit", "x-ratelimit"]) else {
+    let Some(stated) = headers.list("ratelimit") else {
         return policies_alone(headers, signals);
     };
     let mut policies = stated_policies(headers);
@@ -49,7 +49,8 @@ pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
 
 /// A policy with a name of its own says what holds, also without a word on what is left.
 fn policies_alone(headers: &Headers<'_>, signals: &mut Vec<Signal>) {
-    if !headers.any(|name| ends(name, "remaining")) {
+    let fields = ["-limit", "-remaining", "-reset"];
+    if !headers.any(|name| fields.iter().any(|field| ends(name, field))) {
         signals.extend(stated_policies(headers).into_iter().filter_map(Policy::alone));
     }
 }
@@ -100,7 +101,7 @@ fn dimension(unit: &str) -> Dimension {
 
 /// What `RateLimit-Policy` says.
 pub(super) fn stated_policies(headers: &Headers<'_>) -> Vec<Policy> {
-    let stated = headers.list(&["ratelimit-policy", "x-ratelimit-policy"]);
+    let stated = headers.list("ratelimit-policy");
     let members = stated.map(|text| list::members(&text)).unwrap_or_default();
     members.iter().filter_map(Policy::of).take(MOST).collect()
 }

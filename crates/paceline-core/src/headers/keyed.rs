@@ -80,7 +80,7 @@ fn usage(text: &str) -> Option<Signal> {
     let (used, limit) = counts.split_once('/')?;
     let limit = limit.split('(').next()?;
     let (used, limit) = (value::count(used)?, value::count(limit).filter(|limit| *limit > 0)?);
-    let span = name.ends_with("api-usage").then(|| value::seconds(86_400)).flatten();
+    let span = (name.trim() == "api-usage").then(|| value::seconds(86_400)).flatten();
     Some(Signal {
         name: label(name),
         limit: Some(limit),

@@ -22,7 +22,7 @@ mod vendor;
 pub use detector::{Detector, HeadersMap, Provider, Quota};
 
 use crate::signal::{Counting, Reading, Signal};
-use name::is;
+use name::{ends, is};
 use profiles::Profile;
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -74,9 +74,13 @@ impl<'a> Headers<'a> {
         self.fields.iter().find(|(key, _)| is(key, name)).map(|(_, value)| *value)
     }
 
-    /// All values of the headers called one of `names`, joined as RFC 9110 allows for lists.
-    fn list(&self, names: &[&str]) -> Option<String> {
-        let called = |key: &str| names.iter().any(|name| is(key, name));
+    /// All values of the headers called `name`, be it with a prefix such as `X-` or `Beta-`, joined
+    /// as RFC 9110 allows for lists.
+    fn list(&self, name: &str) -> Option<String> {
+        let called = |key: &str| {
+            ends(key, name)
+                && key[..key.len() - name.len()].bytes().last().is_none_or(|b| b == b'-')
+        };
         let mut all: Option<String> = None;
         for (_, value) in self.fields.iter().filter(|(key, _)| called(key)) {
             match &mut all {

@@ -136,7 +136,7 @@ impl<'a> Name<'a> {
         if name.len() > LONGEST_NAME || begins(name, "llm_provider-") {
             return None;
         }
-        let words: Words<'a> = name.split(|c| c == '-').collect();
+        let words: Words<'a> = name.split('-').collect();
         let (mut subject, end) = stem(&words)?;
         let bytes: usize = words[..end].iter().map(|word| word.len() + 1).sum();
         let mut parsed = Self {

@@ -3,6 +3,7 @@
 
 use super::name::{begins, ends};
 use crate::{Limit, Window};
+use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::fmt::{rfc2822, strtime};
 use jiff::tz::Offset;
@@ -58,7 +59,7 @@ pub fn until(text: &str, now: Duration, unit: Unit) -> Option<Duration> {
     if let Some((whole, nanos)) = decimal(text) {
         return number(whole, nanos, now, unit);
     }
-    span(text).or_else(|| ahead(instant(text)?, now))
+    span(text).or_else(|| iso_span(text)).or_else(|| ahead(instant(text)?, now))
 }
 
 /// A plain number as time from now.
@@ -181,6 +182,7 @@ fn with_units(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
         let (number, tail) = rest.split_at(digits);
+        let tail = tail.trim_ascii_start();
         let (whole, nanos) = decimal(number)?;
         let letters = tail
             .find(|c: char| c.is_ascii_digit() || c == '.' || c.is_ascii_whitespace())
@@ -190,10 +192,10 @@ fn with_units(text: &str) -> Option<Duration> {
             "ns" => 1,
             "us" | "µs" | "μs" => 1_000,
             "ms" => 1_000_000,
-            "s" | "sec" | "secs" => 1_000_000_000,
-            "m" | "min" | "mins" => 60_000_000_000,
-            "h" | "hr" => 3_600_000_000_000,
-            "d" => 86_400_000_000_000,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1_000_000_000,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000_000_000,
+            "h" | "hr" | "hour" | "hours" => 3_600_000_000_000,
+            "d" | "day" | "days" => 86_400_000_000_000,
             _ => return None,
         };
         let fine = u128::from(nanos) * scale / 1_000_000_000;
@@ -202,6 +204,12 @@ fn with_units(text: &str) -> Option<Duration> {
         rest = tail.trim_ascii_start();
     }
     Some(total)
+}
+
+/// `PT30S`.
+fn iso_span(text: &str) -> Option<Duration> {
+    let span: SignedDuration = text.starts_with('P').then(|| text.parse().ok()).flatten()?;
+    Duration::try_from(span).ok().filter(|span| *span <= LONGEST)
 }
 
 /// `hh:mm:ss`, perhaps with days before it and a fraction behind.
@@ -328,6 +336,8 @@ mod tests {
             ("1h2m3s", 3_723_000_000),
             ("30s5m", 330_000_000),
             ("1d2h", 93_600_000_000),
+            ("1 minute 30 seconds", 90_000_000),
+            ("PT1M30S", 90_000_000),
             ("00:00:03", 3_000_000),
             ("1.00:00:00.5", 86_400_500_000),
             ("2027-01-15T08:01:00Z", 60_000_000),

@@ -33,7 +33,10 @@ fn etsy(headers: &Headers<'_>, reading: &mut Reading) {
         ("day", "x-limit-per-day", "x-remaining-today", 86_400),
     ] {
         let limit = headers.get(limit).and_then(value::count).filter(|limit| *limit > 0);
-        let remaining = headers.get(left).and_then(value::count);
+        // A proxy in between is known to drop the last letter.
+        let cut = |(name, value): &(&str, &'_ str)| begins(left, name).then(|| value::count(value));
+        let long = headers.fields.iter().filter(|(name, _)| name.len() + 1 >= left.len());
+        let remaining = long.filter_map(cut).flatten().next();
         if limit.is_some() || remaining.is_some() {
             let (name, window) = (label(name), window(secs));
             reading.signals.push(Signal { name, limit, remaining, window, ..Signal::default() });
