@@ -153,8 +153,8 @@ where
     if known > 0 {
         detector::prefer(&mut reading.signals, known);
     }
-    merge::merge(&mut reading.signals);
     reading.signals.truncate(MOST_SIGNALS);
+    merge::merge(&mut reading.signals);
     if let Some(profile) = profile {
         (profile.adjust)(&headers, &mut reading);
         if let Some(body) = response.body {
