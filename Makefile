@@ -6,7 +6,7 @@ PYTHON := $(VENV)/bin/python
 # The engine's bindings are an extension module: they leave Python's symbols to the interpreter.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 
-.PHONY: help demo redis test test-rust test-loom test-python lint docs examples bench clean
+.PHONY: help demo redis test test-rust test-loom test-python lint docs examples fuzz bench clean
 
 help:
 	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      formatting, lints, types, directions"
 	@echo "make docs      the API documentation, warnings as errors"
 	@echo "make examples  every example, run"
+	@echo "make fuzz      ten minutes of hostile responses (nightly, cargo-fuzz)"
 	@echo "make bench     every figure, side by side with the peers"
 
 demo:
@@ -62,6 +63,11 @@ docs:
 examples: $(VENV)/built
 	cargo run --locked --example demo
 	for example in examples/*.py; do echo "$$example" && $(PYTHON) "$$example" || exit 1; done
+
+# What is found is kept in the first folder; the second is committed, and small.
+fuzz:
+	mkdir -p target/fuzz/headers
+	cargo +nightly fuzz run headers target/fuzz/headers fuzz/corpus/headers -- -max_total_time=600 -timeout=2
 
 bench: $(VENV)/tools
 	$(PYTHON) benches/run.py

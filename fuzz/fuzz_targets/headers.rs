@@ -1,7 +1,7 @@
 //! No response can make detection fail, stall or believe what is absurd (rule 8).
 //!
 //! An input is a response as text: status and URL, a header a line, an empty line, the body.
-//! `cargo +nightly fuzz run headers -- -max_total_time=600`
+//! `make fuzz` runs it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
