@@ -4,7 +4,8 @@
 //! policies is here.
 
 use super::list::{self, Member};
-use super::name::{ends, label, metered};
+use super::name::{ends, label};
+use super::subject::metered;
 use super::value::{self, Unit};
 use super::{Headers, Reading, Signal};
 use crate::{Dimension, Window};

@@ -15,6 +15,7 @@ mod named;
 pub mod profiles;
 mod relevance;
 mod retry_after;
+mod subject;
 mod usage;
 pub mod value;
 mod vendor;

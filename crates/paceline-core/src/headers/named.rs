@@ -4,7 +4,8 @@
 
 use super::ietf::{self, Policy};
 use super::list;
-use super::name::{Name, Role, Subject, Words, begins, is, label};
+use super::name::{Name, Role, Words, begins, is, label};
+use super::subject::Subject;
 use super::value::{self, Unit};
 use super::{Counting, Headers, Reading, Signal};
 use crate::Window;
