@@ -6,7 +6,7 @@ PYTHON := $(VENV)/bin/python
 # The engine's bindings are an extension module: they leave Python's symbols to the interpreter.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 
-.PHONY: help demo redis servers test test-rust test-loom test-python lint docs examples bench goodput clean
+.PHONY: help demo redis servers test test-rust test-loom test-python lint docs examples fuzz bench goodput clean
 
 help:
 	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      formatting, lints, types, directions"
 	@echo "make docs      the API documentation, warnings as errors"
 	@echo "make examples  every example, run"
+	@echo "make fuzz      ten minutes of hostile responses (nightly, cargo-fuzz)"
 	@echo "make bench     every figure, side by side with the peers"
 	@echo "make goodput   what gets through to servers of every kind, and what they refuse"
 
@@ -87,6 +88,11 @@ docs:
 examples: $(VENV)/built
 	for example in demo with_hyper with_octocrab with_reqwest; do cargo run --locked --example $$example || exit 1; done
 	for example in examples/*.py; do echo "$$example" && $(PYTHON) "$$example" || exit 1; done
+
+# What is found is kept in the first folder; the second is committed, and small.
+fuzz:
+	mkdir -p target/fuzz/headers
+	cargo +nightly fuzz run headers target/fuzz/headers fuzz/corpus/headers -- -max_total_time=600 -timeout=2
 
 bench: $(VENV)/tools
 	$(PYTHON) benches/run.py

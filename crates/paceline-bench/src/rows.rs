@@ -1,6 +1,7 @@
 //! All rows, in the order of the table.
 
 mod curve;
+mod detect;
 mod handle;
 mod keyed;
 pub(crate) mod memory;
@@ -21,6 +22,7 @@ pub(crate) const ALL: &[(&str, Bench)] = &[
     ("key million", keyed::a_million_keys),
     ("key permit", keyed::permits),
     ("memory", memory::live_and_idle),
+    ("detect", detect::all),
     ("waiters", waiters::ten_thousand),
     ("curve random keys", curve::random_keys),
     ("curve scopes", curve::scopes),

@@ -35,7 +35,8 @@ pub struct Signal {
 /// Everything that one response asserted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reading {
-    /// One signal for each dimension that was named.
+    /// One signal for each limit that was named; several on one dimension differ in their name or
+    /// window.
     pub signals: Vec<Signal>,
     /// How long to stay away, on a rejection.
     pub retry_after: Option<Duration>,
@@ -46,6 +47,8 @@ pub struct Reading {
     pub spent: bool,
     /// What the server calls the bucket that it counted the request in, where one host has several.
     pub bucket: Option<Box<str>>,
+    /// What the server calls the limit that refused the call, where it says so.
+    pub reason: Option<Box<str>>,
 }
 
 impl Reading {

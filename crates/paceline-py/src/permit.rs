@@ -77,18 +77,20 @@ impl Permit {
         fields: &Bound<'_, PyAny>,
     ) -> PyResult<Option<f64>> {
         // Few responses say anything of limits, so values are looked at only where names do.
+        let detector = headers::Detector::default();
         let mut said = Vec::new();
         for pair in fields.try_iter()? {
             let pair = pair?.cast_into::<PyTuple>()?;
             let name = pair.get_item(0)?;
-            if text(&name)?.is_some_and(headers::is_relevant) {
+            if text(&name)?.is_some_and(|name| detector.is_relevant(name)) {
                 said.push((name, pair.get_item(1)?));
             }
         }
         let pairs =
             said.iter().filter_map(|(name, value)| Some((text(name).ok()??, text(value).ok()??)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let reading = headers::detect(status, pairs, now);
+        let response = headers::Response { status, url: None, now, headers: pairs, body: None };
+        let reading = headers::detect(&detector, response);
         let permit = self.held()?;
         let observed = match permit.asks_slowly() {
             true => outside(py, || permit.observe(&reading))?,

@@ -281,6 +281,7 @@ impl Paced {
         }
         let outcome = Outcome {
             method: request.method().as_str(),
+            keyed: request.is_keyed(),
             status: status.as_u16(),
             retry_after: self.reading.retry_after,
             attempt: self.attempts.saturating_sub(1),

@@ -1,6 +1,7 @@
 //! The waiting line on a virtual clock: every wait is exact, and nothing sleeps.
 #![cfg(not(loom))]
 
+use paceline::headers::{Detector, Response, detect};
 use paceline::{
     Bell, Call, Cause, Entry, Error, Limit, Limiter, Permit, Reading, Refused, Step, VirtualClock,
     Waiter,
@@ -333,7 +334,8 @@ fn one_goes_first_and_the_others_follow_its_answer() {
     callers.run_until(40);
     let headers =
         [("x-ratelimit-limit", "3"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "9")];
-    let reading = paceline::headers::detect(200, headers, Duration::ZERO);
+    let response = Response { status: 200, url: None, now: Duration::ZERO, headers, body: None };
+    let reading = detect(&Detector::default(), response);
     callers.permits[0].observe(&reading).unwrap();
     callers.run_until(20_000);
     assert_eq!(callers.admitted, [(0, 0), (1, 40), (2, 40), (3, 9_040), (4, 9_040)]);

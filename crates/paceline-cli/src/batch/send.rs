@@ -210,12 +210,14 @@ impl Sender {
 
 /// Teaches the limiter what the response says of limits.
 fn observe(response: &Response, permit: &mut Permit) -> paceline::Reading {
-    let pairs = response
+    let headers = response
         .headers()
         .iter()
         .filter_map(|(name, value)| value.to_str().ok().map(|value| (name.as_str(), value)));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let reading = headers::detect(response.status().as_u16(), pairs, now);
+    let (status, url) = (response.status().as_u16(), Some(response.url().as_str()));
+    let said = headers::Response { status, url, now, headers, body: None };
+    let reading = headers::detect(&headers::Detector::default(), said);
     // A storage that is away has said so, and the answer is there all the same.
     drop(permit.observe(&reading));
     reading

@@ -1,143 +1,187 @@
-//! The IETF drafts (`draft-ietf-httpapi-ratelimit-headers`): `RateLimit` and `RateLimit-Policy`
-//! as structured fields, and the three separate fields of the older drafts.
+//! The IETF drafts (`draft-ietf-httpapi-ratelimit-headers`): `RateLimit` and `RateLimit-Policy`, as
+//! lists of named items (since -08) or as one dictionary (-07). The three separate fields of the
+//! older drafts are read with all others of their kind ([`super::named`]); what they know of
+//! policies is here.
 
-use super::x_ratelimit::named;
-use super::{Headers, Signal, value};
-use crate::Window;
-use sfv::{BareItem, Dictionary, Integer, List, ListEntry, Parser};
+use super::list::{self, Member};
+use super::name::{ends, label};
+use super::subject::metered;
+use super::value::{self, Unit};
+use super::{Headers, Reading, Signal};
+use crate::{Dimension, Window};
 use std::time::Duration;
 
-pub(super) fn read(headers: &Headers<'_>) -> Vec<Signal> {
-    let policies = headers.list("ratelimit-policy").map(|text| policies(&text)).unwrap_or_default();
-    let stated = headers.list("ratelimit");
-    let mut signals = stated.as_deref().map(|text| items(text, &policies)).unwrap_or_default();
-    if signals.is_empty() {
-        signals.extend(stated.as_deref().and_then(|text| draft_07(text, headers.now)));
-    }
-    if signals.is_empty() {
-        signals.extend(older(headers, &policies));
-    }
-    // Several policies on one resource: the tightest is the one to live by.
-    signals.sort_by_key(|signal| signal.remaining.unwrap_or(u64::MAX));
-    signals
-}
+/// More policies than any server has at once.
+const MOST: usize = 16;
 
-/// One member of `RateLimit-Policy`.
-struct Policy {
-    name: Option<String>,
-    quota: Option<u64>,
-    window: Option<Window>,
-}
-
-/// `"default";q=100;w=60`, or in older drafts `100;w=60`.
-fn policies(text: &str) -> Vec<Policy> {
-    let Ok(list) = Parser::new(text).parse::<List>() else { return Vec::new() };
-    let item = |entry: &ListEntry| {
-        let ListEntry::Item(item) = entry else { return None };
-        let number = |key: &str| item.params.get(key).and_then(integer);
-        let counted_otherwise = item.params.get("qu").and_then(BareItem::as_string);
-        if counted_otherwise.is_some_and(|unit| unit.as_str() != "requests") {
-            return None;
-        }
-        Some(Policy {
-            name: name(&item.bare_item),
-            quota: number("q").or_else(|| integer(&item.bare_item)),
-            window: number("w").map(value::seconds).and_then(Window::from_duration),
-        })
+pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
+    reading.bucket = partition(headers);
+    let signals = &mut reading.signals;
+    let Some(stated) = headers.list("ratelimit") else {
+        return policies_alone(headers, signals);
     };
-    list.iter().filter_map(item).collect()
+    let mut policies = stated_policies(headers);
+    let mut items: Vec<_> = list::members(&stated)
+        .iter()
+        .filter_map(|member| item(member, headers.now))
+        .take(MOST)
+        .collect();
+    if items.is_empty() {
+        items.extend(draft_07(&stated, headers.now));
+    }
+    // One of each belongs together, whatever it is called: names in the wild do not always match.
+    let alone = items.len() == 1 && policies.len() == 1;
+    for mut signal in items {
+        let same = |policy: &Policy| {
+            alone
+                || policy.name == signal.name
+                    && (policy.name.is_some() || policy.quota == signal.limit)
+        };
+        if let Some(at) = policies.iter().position(same) {
+            let policy = policies.swap_remove(at);
+            signal.limit = signal.limit.or(policy.quota);
+            signal.window = policy.window;
+            signal.dimension = policy.dimension;
+        }
+        signals.push(signal);
+    }
+    signals.extend(policies.into_iter().filter_map(Policy::alone));
 }
 
-/// `"default";r=50;t=30`.
-fn items(text: &str, policies: &[Policy]) -> Vec<Signal> {
-    let Ok(list) = Parser::new(text).parse::<List>() else { return Vec::new() };
-    let item = |entry: &ListEntry| {
-        let ListEntry::Item(item) = entry else { return None };
-        let number = |key: &str| item.params.get(key).and_then(integer);
-        let remaining = number("r")?;
-        let own = name(&item.bare_item);
-        let policy = match policies {
-            [only] => Some(only),
-            several => several.iter().find(|policy| policy.name == own),
+/// A policy with a name of its own says what holds, also without a word on what is left.
+fn policies_alone(headers: &Headers<'_>, signals: &mut Vec<Signal>) {
+    let fields = ["-limit", "-remaining", "-reset"];
+    if !headers.any(|name| fields.iter().any(|field| ends(name, field))) {
+        signals.extend(stated_policies(headers).into_iter().filter_map(Policy::alone));
+    }
+}
+
+/// One member of `RateLimit-Policy`, or of an older `RateLimit-Limit`.
+#[derive(Debug)]
+pub(super) struct Policy {
+    pub(super) name: Option<Box<str>>,
+    pub(super) quota: Option<u64>,
+    pub(super) window: Option<Window>,
+    dimension: Dimension,
+}
+
+impl Policy {
+    /// `"default";q=100;w=60`, or in older drafts `100;w=60`, `100;window=60;name="per-ip"`.
+    pub(super) fn of(member: &Member) -> Option<Self> {
+        let item = member.item.as_deref()?;
+        let number = value::count(item);
+        let window = member.get("w").or_else(|| member.get("window"));
+        let unit = member.get("qu").filter(|unit| *unit != "requests");
+        let named = if number.is_some() { member.get("name") } else { Some(item) };
+        let policy = Self {
+            name: named.and_then(label),
+            quota: member.get("q").and_then(value::count).or(number).filter(|quota| *quota > 0),
+            window: window.and_then(|text| value::window(text, Unit::Told)),
+            dimension: unit.map_or_else(Dimension::default, dimension),
         };
+        (policy.quota.is_some() || policy.window.is_some()).then_some(policy)
+    }
+
+    /// What it says where nothing is said of what is left: nothing, unless it is complete.
+    pub(super) fn alone(self) -> Option<Signal> {
+        let (limit, window) = (Some(self.quota?), Some(self.window?));
         Some(Signal {
-            limit: policy.and_then(|policy| policy.quota),
-            remaining: Some(remaining),
-            reset: number("t").map(value::seconds),
-            window: policy.and_then(|policy| policy.window),
+            dimension: self.dimension,
+            name: self.name,
+            limit,
+            window,
             ..Signal::default()
         })
-    };
-    list.iter().filter_map(item).collect()
+    }
 }
 
-/// `limit=100, remaining=50, reset=30`.
-fn draft_07(text: &str, now: Duration) -> Option<Signal> {
-    let dictionary = Parser::new(text).parse::<Dictionary>().ok()?;
-    let member = |key: &str| match dictionary.get(key)? {
-        ListEntry::Item(item) => integer(&item.bare_item),
-        ListEntry::InnerList(_) => None,
-    };
-    Some(Signal {
-        limit: member("limit"),
-        remaining: Some(member("remaining")?),
-        reset: member("reset").and_then(|reset| value::until(&reset.to_string(), now)),
+/// What `qu` counts in, be it known or not: it is not requests.
+fn dimension(unit: &str) -> Dimension {
+    metered(unit).or_else(|| Dimension::new(unit).ok()).unwrap_or_default()
+}
+
+/// What `RateLimit-Policy` says.
+pub(super) fn stated_policies(headers: &Headers<'_>) -> Vec<Policy> {
+    let stated = headers.list("ratelimit-policy");
+    let members = stated.map(|text| list::members(&text)).unwrap_or_default();
+    members.iter().filter_map(Policy::of).take(MOST).collect()
+}
+
+/// `"default";r=50;t=30`. What the drafts call malformed is dropped, with its siblings kept.
+fn item(member: &Member, now: Duration) -> Option<Signal> {
+    let remaining = member.get("r").map(value::count);
+    let reset = member.get("t").and_then(|text| value::until(text, now, Unit::Told));
+    let said = remaining != Some(None) && (remaining.is_some() || reset.is_some());
+    said.then(|| Signal {
+        name: member.item.as_deref().and_then(label),
+        remaining: remaining.flatten(),
+        reset,
         ..Signal::default()
     })
 }
 
-/// `RateLimit-Limit`, `-Remaining`, `-Reset`, the first perhaps with its policies behind it.
-fn older(headers: &Headers<'_>, stated: &[Policy]) -> Option<Signal> {
-    let mut signal = named(headers, "ratelimit").or_else(|| named(headers, "rate-limit"))?;
-    let listed = headers.list("ratelimit-limit").map(|text| policies(&text)).unwrap_or_default();
-    signal.limit = signal.limit.or_else(|| listed.first().and_then(|first| first.quota));
-    let mut known = stated.iter().chain(&listed);
-    let governing = known.find(|policy| policy.quota == signal.limit && policy.window.is_some());
-    signal.window = governing.and_then(|policy| policy.window);
-    Some(signal)
+/// `limit=100, remaining=50, reset=30`.
+fn draft_07(text: &str, now: Duration) -> Option<Signal> {
+    let said = list::dictionary(text);
+    let signal = Signal {
+        limit: said.get("limit").and_then(value::count).filter(|limit| *limit > 0),
+        remaining: said.get("remaining").and_then(value::count),
+        reset: said.get("reset").and_then(|text| value::until(text, now, Unit::Told)),
+        ..Signal::default()
+    };
+    (signal.limit.is_some() || signal.remaining.is_some()).then_some(signal)
 }
 
-fn name(item: &BareItem) -> Option<String> {
-    item.as_string().map(|name| name.as_str().to_owned())
-}
-
-fn integer(item: &BareItem) -> Option<u64> {
-    u64::try_from(i64::from(item.as_integer().unwrap_or(Integer::constant(-1)))).ok()
+/// The partition of the quota that counted the call, as the server wrote it: `pk=dXNlcjE=`. Its
+/// bytes mean nothing to others.
+fn partition(headers: &Headers<'_>) -> Option<Box<str>> {
+    let names = ["ratelimit", "ratelimit-policy"];
+    let parts = |text: &str| {
+        let (_, rest) = text.split_once("pk=:")?;
+        let (key, _) = rest.split_once(':')?;
+        label(&format!("pk={key}"))
+    };
+    names.iter().find_map(|name| parts(headers.get(name)?))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::detect;
-    use std::time::Duration;
-
-    fn check(headers: &[(&str, &str)], expected: (Option<u64>, Option<u64>, Option<u64>, &str)) {
-        let reading = detect(200, headers.iter().copied(), Duration::from_secs(1_800_000_000));
-        let signal = &reading.signals[0];
-        let window = signal.window.map(|window| window.to_string()).unwrap_or_default();
-        let reset = signal.reset.map(|reset| reset.as_secs());
-        assert_eq!((signal.limit, signal.remaining, reset, window.as_str()), expected);
-    }
+    use super::super::tests::{read, said};
 
     #[test]
-    fn the_current_draft_joins_policy_by_name() {
+    fn rule_8_items_and_policies_are_joined_by_name() {
         let headers = [
             ("RateLimit-Policy", "\"burst\";q=10;w=1, \"daily\";q=1000;w=86400"),
             ("RateLimit", "\"daily\";r=7;t=3000, \"burst\";r=9;t=1"),
         ];
-        check(&headers, (Some(1_000), Some(7), Some(3_000), "1d"));
+        assert_eq!(
+            said(&read(200, &headers)),
+            ["requests daily 1000 7 3000s 1d", "requests burst 10 9 1s 1s"]
+        );
     }
 
     #[test]
-    fn older_drafts_use_three_fields() {
+    fn rule_8_older_drafts_name_all_policies_beside_the_live_one() {
         let headers = [
             ("RateLimit-Limit", "100, 100;w=60, 5000;w=3600"),
             ("RateLimit-Remaining", "42"),
             ("RateLimit-Reset", "17"),
         ];
-        check(&headers, (Some(100), Some(42), Some(17), "1m"));
-        check(
-            &[("RateLimit", "limit=100, remaining=50, reset=30")],
-            (Some(100), Some(50), Some(30), ""),
-        );
+        let all = ["requests - 100 42 17s 1m", "requests - 5000 - - 1h"];
+        assert_eq!(said(&read(200, &headers)), all);
+        let headers =
+            [("RateLimit", "limit=100, remaining=50, reset=30"), ("RateLimit-Policy", "100;w=60")];
+        assert_eq!(said(&read(200, &headers)), ["requests - 100 50 30s 1m"]);
+    }
+
+    #[test]
+    fn rule_4_a_quota_in_other_units_is_another_dimension() {
+        let headers = [
+            ("RateLimit-Policy", "\"p\";q=65535;qu=\"content-bytes\";w=10;pk=:sdfjLJUOUH==:"),
+            ("RateLimit", "\"p\";r=300;t=7;pk=:sdfjLJUOUH==:"),
+        ];
+        let reading = read(200, &headers);
+        assert_eq!(said(&reading), ["bytes p 65535 300 7s 10s"]);
+        assert_eq!(reading.bucket.as_deref(), Some("pk=sdfjLJUOUH=="));
     }
 }
