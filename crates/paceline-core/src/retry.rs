@@ -47,6 +47,9 @@ pub struct RetryConfig {
     pub jitter: f64,
     /// Which methods may be sent again.
     pub replay: Replay,
+    /// The share of all requests that may be retries, in thousandths: so that an outage is not
+    /// multiplied. What is sent again after a 429 is not counted, for a limit paces it.
+    pub budget: u16,
 }
 
 impl Default for RetryConfig {
@@ -60,6 +63,7 @@ impl Default for RetryConfig {
             retry_on_status: vec![429, 503, 504],
             jitter: 0.1,
             replay: Replay::All,
+            budget: 200,
         }
     }
 }
@@ -91,6 +95,9 @@ impl RetryConfig {
         }
         if !(0.0..=1.0).contains(&self.jitter) {
             return refuse("jitter must be a share from 0 to 1");
+        }
+        if self.budget > 1_000 {
+            return refuse("budget must be a share from 0 to 1");
         }
         if self.retry_on_status.iter().any(|status| !(100..=599).contains(status)) {
             return refuse("retry_on_status must hold HTTP statuses, 100 to 599");
@@ -194,6 +201,7 @@ mod tests {
         bad(RetryConfig { backoff_factor: 0.5, ..RetryConfig::default() });
         bad(RetryConfig { backoff_factor: f64::NAN, ..RetryConfig::default() });
         bad(RetryConfig { jitter: 2.0, ..RetryConfig::default() });
+        bad(RetryConfig { budget: 1_001, ..RetryConfig::default() });
         bad(RetryConfig { retry_on_status: vec![42], ..RetryConfig::default() });
     }
 }

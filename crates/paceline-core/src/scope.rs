@@ -132,6 +132,15 @@ impl<'a> Scope<'a> {
         &self.text[..self.path]
     }
 
+    /// The name of its host: without scheme, account and port.
+    #[must_use]
+    pub fn host_name(&self) -> &str {
+        let host = self.host();
+        let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
+        let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+        host.split_once(':').map_or(host, |(host, _)| host)
+    }
+
     /// How many path segments it has.
     #[must_use]
     pub fn depth(&self) -> usize {

@@ -382,6 +382,11 @@ impl ScopeState {
     /// Declares a limit. One of the same dimension and window is replaced and keeps what was used
     /// of it; what was merely learned about the dimension makes way.
     pub fn set_limit(&mut self, limit: Limit, now: Tick) {
+        // What is only documented says nothing where something is known.
+        let known = |lane: &Lane| *lane.dimension() == limit.dimension;
+        if limit.origin == Origin::Registry && self.lanes.iter().any(known) {
+            return;
+        }
         let same = |lane: &Lane| {
             lane.limit().dimension == limit.dimension && lane.limit().window == limit.window
         };

@@ -25,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::headers::Detector;
 use crate::retry::{Outcome, RetryConfig};
 use crate::sync::Mutex;
 use crate::{Call, Cause, Cost, Error, Limiter, Permit, Reading, Refused, Scope, headers};
@@ -207,8 +208,8 @@ impl Flight {
     pub fn answered(self, response: &mut dyn Incoming) {
         let Self { limiter, mut permit, url, waited, attempts } = self;
         let now = Duration::from_micros(limiter.inner.clock.wall_micros());
-        let reading = read(response, now);
         let from = response.url().unwrap_or(&url);
+        let reading = read(&limiter.detector(), response, from, now);
         let told = share_a_host(from, &url);
         if told {
             // A store that is away has said so, and the answer is there all the same.
@@ -218,9 +219,8 @@ impl Flight {
         }
         let scope = permit.scope();
         let held = told && reading.retry_after.is_some();
-        let max_wait = limiter.inner.max_wait;
         let permit = Arc::new(Mutex::new(permit));
-        let paced = Paced { waited, scope, attempts, reading, held, max_wait, permit };
+        let paced = Paced { waited, scope, attempts, reading, held, limiter, permit };
         response.extensions_mut().insert(paced);
     }
 }
@@ -254,7 +254,7 @@ pub struct Paced {
     pub reading: Reading,
     /// Whether the scope is held for as long as the server said.
     held: bool,
-    max_wait: Option<Duration>,
+    limiter: Limiter,
     permit: Arc<Mutex<Permit>>,
 }
 
@@ -279,20 +279,25 @@ impl Paced {
         if self.reading.spent {
             return None;
         }
+        // Whoever was told to wait is paced by that, and multiplies nothing.
+        let counted = status != StatusCode::TOO_MANY_REQUESTS;
         let outcome = Outcome {
             method: request.method().as_str(),
-            keyed: request.is_keyed(),
+            keyed: request.headers().contains_key("idempotency-key"),
             status: status.as_u16(),
             retry_after: self.reading.retry_after,
             attempt: self.attempts.saturating_sub(1),
         };
         let pause = retry.pause(&outcome, fastrand::f64())?;
+        if counted && !self.limiter.may_retry(retry.budget) {
+            return None;
+        }
         if self.held {
             // The wait for the next permit is the pause.
             return Some(Duration::ZERO);
         }
         let waited = self.waited + pause;
-        if self.max_wait.is_some_and(|most| waited > most) {
+        if self.limiter.inner.max_wait.is_some_and(|most| waited > most) {
             return None;
         }
         self.waited = waited;
@@ -301,12 +306,14 @@ impl Paced {
 }
 
 /// What a response says of limits; `now` is the time since the Unix epoch.
-fn read(response: &dyn Incoming, now: Duration) -> Reading {
-    let pairs = response
+fn read(detector: &Detector, response: &dyn Incoming, url: &str, now: Duration) -> Reading {
+    let status = response.status().as_u16();
+    let headers = response
         .headers()
         .iter()
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-    headers::detect(response.status().as_u16(), pairs, now)
+    // The body belongs to the caller, who may want it as a stream.
+    headers::detect(detector, headers::Response { status, url: Some(url), now, headers, body: None })
 }
 
 /// Whether a response from `from` speaks of the host that `url` names: a client that follows redirects

@@ -28,6 +28,7 @@
 
 mod bell;
 mod blocking;
+mod budget;
 mod call;
 mod config;
 mod desk;

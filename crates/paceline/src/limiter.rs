@@ -1,6 +1,7 @@
 //! The limiter: scopes, a store, and a waiting line in front of each scope that is full.
 
 use crate::bell::Bell;
+use crate::budget::Budget;
 use crate::call::{Call, ONE};
 use crate::desk::Desk;
 use crate::endpoint::Endpoint;
@@ -10,7 +11,7 @@ use crate::line::{Line, Waiter};
 use crate::permit::Permit;
 use crate::places::Places;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
-use paceline_core::{Cost, Limit, Policy, Reading, Scope, Status, Verdict, Wait};
+use paceline_core::{Cost, Limit, Origin, Policy, Reading, Scope, Status, Verdict, Wait};
 #[cfg(feature = "redis")]
 use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
@@ -19,6 +20,8 @@ use paceline_store::{
     Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Nested, Notice, OnFailure,
     PerProcess, Storage, Store, StoreError,
 };
+use arc_swap::ArcSwap;
+use paceline_core::headers::{Detector, HeadersMap, Provider, profiles};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +38,10 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) max_wait: Option<Duration>,
     pub(crate) places: Places,
+    pub(crate) budget: Budget,
+    /// What reads responses.
+    pub(crate) detector: ArcSwap<Detector>,
+    documented: Documented,
     lines: Mutex<HashMap<Key, Arc<Line>>>,
     /// Whether asking the store takes time.
     pub(crate) is_slow: bool,
@@ -61,8 +68,22 @@ pub struct Builder {
     on_failure: OnFailure,
     timeout: Option<Duration>,
     also_parents: bool,
+    detector: Detector,
+    documented: Documented,
     lease: Option<Duration>,
     notify: Option<Notify>,
+}
+
+/// Whose documented limits are used before a response tells the real ones.
+#[derive(Debug, Clone, Copy, Default)]
+enum Documented {
+    /// Those of calls without credentials.
+    #[default]
+    Anonymous,
+    /// Those of calls with credentials.
+    Authenticated,
+    /// None.
+    Ignored,
 }
 
 type Notify = Box<dyn Fn(Notice) + Send + Sync>;
@@ -143,6 +164,36 @@ impl Builder {
         self
     }
 
+    /// Reads these headers of any host, too.
+    #[must_use]
+    pub fn headers_map(mut self, map: HeadersMap) -> Self {
+        self.detector = self.detector.map(map);
+        self
+    }
+
+    /// Knows an API of the user's, too; see [`Limiter::register_provider`].
+    #[must_use]
+    pub fn provider(mut self, provider: Provider) -> Self {
+        self.detector = self.detector.provider(provider);
+        self
+    }
+
+    /// Calls carry credentials: hosts that document other limits for those are taken at these.
+    #[must_use]
+    pub const fn authenticated(mut self) -> Self {
+        self.documented = Documented::Authenticated;
+        self
+    }
+
+    /// Uses nothing of what is built in about single hosts: neither how to read them nor what they
+    /// document of their limits.
+    #[must_use]
+    pub fn without_host_profiles(mut self) -> Self {
+        self.detector = self.detector.host_profiles(false);
+        self.documented = Documented::Ignored;
+        self
+    }
+
     /// Charges a request in every scope with a limit that it belongs to, not only in the narrowest: all
     /// of them or none.
     #[must_use]
@@ -205,20 +256,27 @@ impl Builder {
             _ => Arc::new(Memory::with_clock(policy, clock.clone())),
         };
         if !store.is_slow() {
-            return Ok(Limiter::on(nested(store, self.also_parents), clock, self.max_wait));
+            return Ok(self.on(store, clock));
         }
+        let (detector, documented) = (self.detector, self.documented);
         let tell = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
         let safe = FailSafe::new(store, self.policy, self.on_failure, clock.clone(), tell);
         safe.probe()?;
-        Ok(Limiter::on(nested(Arc::new(safe), self.also_parents), clock, self.max_wait))
+        let store = nested(Arc::new(safe), self.also_parents);
+        Ok(Limiter::make(store, clock, self.max_wait, detector, documented))
     }
 
     /// The limiter, keeping its state in this process.
     #[must_use]
     pub fn build(self) -> Limiter {
-        let clock = self.clock.unwrap_or_default();
-        let store = Arc::new(Memory::with_clock(self.policy, clock.clone()));
-        Limiter::on(nested(store, self.also_parents), clock, self.max_wait)
+        let clock = self.clock.clone().unwrap_or_default();
+        let store = Arc::new(Memory::with_clock(self.policy.clone(), clock.clone()));
+        self.on(store, clock)
+    }
+
+    fn on(self, store: Arc<dyn Store>, clock: Clock) -> Limiter {
+        let store = nested(store, self.also_parents);
+        Limiter::make(store, clock, self.max_wait, self.detector, self.documented)
     }
 }
 
@@ -235,12 +293,25 @@ impl Limiter {
 
     /// A limiter on any store; `clock` times the waits of this process.
     pub fn on(store: Arc<dyn Store>, clock: Clock, max_wait: Option<Duration>) -> Self {
+        Self::make(store, clock, max_wait, Detector::default(), Documented::default())
+    }
+
+    fn make(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        max_wait: Option<Duration>,
+        detector: Detector,
+        documented: Documented,
+    ) -> Self {
         let inner = Inner {
             is_slow: store.is_slow(),
             store,
             clock,
             max_wait,
             places: Places::default(),
+            budget: Budget::default(),
+            detector: ArcSwap::from_pointee(detector),
+            documented,
             lines: Mutex::new(HashMap::new()),
             desk: PerProcess::default(),
             waiting: AtomicUsize::new(0),
@@ -429,7 +500,9 @@ impl Limiter {
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn status(&self, endpoint: &str) -> Result<Option<(String, Status)>, Error> {
-        let scope = self.inner.places.route(Scope::parse_shown(endpoint)?);
+        let scope = Scope::parse_shown(endpoint)?;
+        self.inner.seed(&scope)?;
+        let scope = self.inner.places.route(scope);
         let mut found = self.inner.store.snapshot(&scope)?;
         if found.is_none()
             && !endpoint.contains("://")
@@ -441,12 +514,49 @@ impl Limiter {
         Ok(known.map(|(key, state, now)| (Self::display(&key), state.status(now))))
     }
 
+    /// Knows an API of the user's from now on: which headers of its responses state which limits.
+    ///
+    /// ```
+    /// use paceline::headers::{HeadersMap, Provider, Quota};
+    /// use paceline::{Limiter, Window};
+    ///
+    /// let limiter = Limiter::builder().build();
+    /// let headers = HeadersMap {
+    ///     limit: Some("X-Calls-Allowed".into()),
+    ///     remaining: Some("X-Calls-Left".into()),
+    ///     ..HeadersMap::default()
+    /// };
+    /// let quota = Quota { headers, window: Some(Window::MINUTE), ..Quota::default() };
+    /// limiter.register_provider(Provider {
+    ///     hosts: vec!["*.example.com".into()],
+    ///     quotas: vec![quota],
+    /// });
+    /// ```
+    pub fn register_provider(&self, provider: Provider) {
+        self.inner.detector.rcu(|known| Detector::clone(known).provider(provider.clone()));
+    }
+
+    /// What reads responses: the built-in families and profiles, and what the user added.
+    #[must_use]
+    pub fn detector(&self) -> Arc<Detector> {
+        self.inner.detector.load_full()
+    }
+
+    /// Whether one more retry is within the budget of [`RetryConfig`](crate::retry::RetryConfig), given
+    /// in thousandths of all that was answered; if so, it is taken.
+    #[must_use]
+    pub fn may_retry(&self, thousandths: u16) -> bool {
+        self.inner.budget.retry(thousandths.into())
+    }
+
     /// Which limits a call to `endpoint` meets, and why those.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn explain(&self, endpoint: &str) -> Result<Explanation, Error> {
-        let scope = self.inner.places.route(Scope::parse_shown(endpoint)?);
+        let scope = Scope::parse_shown(endpoint)?;
+        self.inner.seed(&scope)?;
+        let scope = self.inner.places.route(scope);
         Explanation::of(&*self.inner.store, &scope)
     }
 
@@ -507,18 +617,46 @@ impl Inner {
     pub(crate) fn scope<'a>(&self, call: &Call<'a>) -> Result<Scope<'a>, Error> {
         let scope = Scope::parse(call.endpoint)?;
         match call.account {
-            None if !self.places.are_known() => Ok(scope),
-            account => self.place(scope, account),
+            None => self.seed(&scope)?,
+            Some(account) => return self.of_account(&scope, account),
         }
+        Ok(self.places.route(scope))
+    }
+
+    /// Sets what a host documents of its limits, when it is met for the first time.
+    #[inline]
+    fn seed(&self, scope: &Scope<'_>) -> Result<(), Error> {
+        let (name, authenticated) = match self.documented {
+            Documented::Ignored => return Ok(()),
+            Documented::Anonymous => (scope.host_name(), false),
+            Documented::Authenticated => (scope.host_name(), true),
+        };
+        let seeds = profiles::seeds(name, authenticated);
+        if seeds.is_empty() || !self.places.is_new(scope.host()) {
+            return Ok(());
+        }
+        let host = Scope::from_key(scope.host());
+        for (path, limit) in seeds {
+            let limit = Limit { origin: Origin::Registry, ..Limit::parse(limit)? };
+            // What is below a path is counted in the server's bucket of that name.
+            let Some(bucket) = path.strip_prefix('/') else {
+                self.store.set_limit(&host, limit)?;
+                continue;
+            };
+            self.places.learn(&Scope::from_key(&format!("{}{path}", scope.host())), Some(bucket));
+            self.store.set_limit(&Scope::from_key(&host.bucket_key(bucket)), limit)?;
+        }
+        Ok(())
     }
 
     #[cold]
-    fn place<'a>(&self, scope: Scope<'a>, account: Option<&str>) -> Result<Scope<'a>, Error> {
-        let Some(account) = account else { return Ok(self.places.route(scope)) };
+    fn of_account<'a>(&self, scope: &Scope<'_>, account: &str) -> Result<Scope<'a>, Error> {
         let set_limit =
             |scope: &Scope<'_>, limit| Ok::<_, Error>(self.store.set_limit(scope, limit)?);
-        self.places.open_account(&scope, account, set_limit)?;
-        Ok(self.places.route(scope.of_account(account)?))
+        self.places.open_account(scope, account, set_limit)?;
+        let scope = scope.clone().of_account(account)?;
+        self.seed(&scope)?;
+        Ok(self.places.route(scope))
     }
 
     /// The line in which somebody waits for the scope that governs `scope`: nobody overtakes

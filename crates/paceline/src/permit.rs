@@ -87,6 +87,7 @@ impl Permit {
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn observe(&mut self, reading: &Reading) -> Result<(), Error> {
         self.fate = Fate::Over;
+        self.limiter.budget.answered();
         if self.at_desk {
             self.leave_at_desk(Job::Observe(self.grant.clone(), reading.clone()));
             return Ok(());

@@ -13,6 +13,8 @@ pub(crate) struct Places {
     routed: AtomicBool,
     routes: Mutex<Routes>,
     accounts: Mutex<Accounts>,
+    /// Hosts, by their keys, whose documented limits were set.
+    seeded: Mutex<BTreeSet<String>>,
 }
 
 /// A limit that was declared for an endpoint holds for each of its accounts.
@@ -49,6 +51,12 @@ impl Places {
             self.routed.store(true, Ordering::Release);
         }
         news
+    }
+
+    /// Whether a host is met for the first time, so that its documented limits have to be set.
+    pub(crate) fn is_new(&self, host: &str) -> bool {
+        let mut seeded = self.seeded.lock();
+        !seeded.contains(host) && seeded.insert(host.to_owned())
     }
 
     /// A limit was declared for a scope: gives the accounts that have to follow it too.
@@ -88,9 +96,11 @@ impl Places {
         let Some(scope) = scope else {
             *accounts = Accounts::default();
             *self.routes.lock() = Routes::default();
+            self.seeded.lock().clear();
             self.routed.store(false, Ordering::Release);
             return;
         };
+        self.seeded.lock().remove(scope.host());
         if let Some(declared) = accounts.declared.get_mut(scope.host()) {
             declared.retain(|(key, _)| !scope.covers(key));
         }

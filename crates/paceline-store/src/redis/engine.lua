@@ -40,7 +40,7 @@ local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
 local SPREAD, DUE, SEARCH = 16, 17, 18
 local OPEN, FIRST, ASKING = 0, 1, 2
 local BUCKET, STRICT, FIXED, UNSTATED = 0, 1, 2, 3
-local DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 1, 2, 3, 4
+local REGISTRY, DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 0, 1, 2, 3, 4
 -- Fields of a signal, see `SignalRecord`: the limit it states, what is left and the reset (-1 when unknown),
 -- the window it states and the one it implies (0 when unknown), whether the server's is a bucket, what it
 -- says of the limit whether or not that makes sense, and the limit to begin with when none is known.
@@ -1006,6 +1006,12 @@ end
 function operations.limit(i, limit)
   local _, _, _, _, keep_lanes = learning()
   local state, known = exactly(i), nil
+  -- What is only documented says nothing where something is known.
+  if limit[ORIGIN] == REGISTRY then
+    for _, lane in ipairs(state[LANES]) do
+      if lane[DIMENSION] == limit[DIMENSION] then return true end
+    end
+  end
   for _, lane in ipairs(state[LANES]) do
     if lane[DIMENSION] == limit[DIMENSION] and lane[WINDOW] == limit[WINDOW] then
       known = known or lane
