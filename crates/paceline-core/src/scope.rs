@@ -78,13 +78,25 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// [`Error::Account`] for a name that is none.
     pub fn of_account(self, account: &str) -> Result<Scope<'static>, Error> {
-        check_account(account)?;
+        Self::check_account(account)?;
         let text = format!("{account}@{}", self.text);
         Ok(Scope {
             path: self.path + account.len() + 1,
             text: Cow::Owned(text),
             ..self.into_owned()
         })
+    }
+
+    /// Checks that an account is named by a word, and not by its secret.
+    ///
+    /// # Errors
+    /// [`Error::Account`] when it is not.
+    pub fn check_account(name: &str) -> Result<(), Error> {
+        let is_word = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+        match (1..=64).contains(&name.len()) && name.bytes().all(is_word) {
+            true => Ok(()),
+            false => Err(Error::Account),
+        }
     }
 
     /// The same scope, counted by the server in the bucket of that name.
@@ -329,15 +341,6 @@ fn general(input: &str) -> Result<Scope<'static>, Error> {
         text.push_str(segment);
     }
     Ok(Scope::new(Cow::Owned(text), path))
-}
-
-/// An account is named by a word, not by its secret.
-fn check_account(name: &str) -> Result<(), Error> {
-    let is_word = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
-    match (1..=64).contains(&name.len()) && name.bytes().all(is_word) {
-        true => Ok(()),
-        false => Err(Error::Account),
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod bell;
 mod convert;
+mod detect;
 mod limiter;
 mod permit;
 mod retry;
@@ -40,6 +41,8 @@ fn after_fork_in_child() {
 mod _native {
     #[pymodule_export]
     use super::bell::end_waits;
+    #[pymodule_export]
+    use super::detect::detect;
     #[pymodule_export]
     use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]

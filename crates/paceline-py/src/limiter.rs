@@ -2,6 +2,7 @@
 
 use crate::bell::{Alarm, Busy, ThreadBell, enter, outside};
 use crate::convert::{self, raise};
+use crate::detect;
 use crate::permit::{Permit, Waiter};
 use crate::retry::RetryPolicy;
 use paceline::{Bell, Call, Clock, Cost, Entry, Step};
@@ -20,7 +21,12 @@ struct Settled {
     limiter: paceline::Limiter,
     clock: Clock,
     raise_on_limit: bool,
+    /// The account of calls that name none.
+    account: Option<String>,
 }
+
+/// A scope, the seconds of its hold, and each limit.
+type Scoped = (String, f64, Vec<Level>);
 
 /// A level of one limit: dimension, window in seconds and as text, units, burst, remaining, seconds
 /// until it is full, and where it came from.
@@ -29,12 +35,12 @@ type Level = (String, f64, String, u64, u64, u64, f64, &'static str);
 #[pymethods]
 impl Limiter {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, clock=None)")]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, learn_first=False, adaptive=False, also_parents=False, account=None, headers_map=None, use_provider_profiles=True, authenticated=False, clock=None)")]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self(OnceLock::new())
     }
 
-    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, clock=None))]
+    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, learn_first=false, adaptive=false, also_parents=false, account=None, headers_map=None, use_provider_profiles=true, authenticated=false, clock=None))]
     #[allow(clippy::too_many_arguments)]
     fn __init__(
         &self,
@@ -48,14 +54,34 @@ impl Limiter {
         fallback: Option<&str>,
         lease: Option<f64>,
         storage_timeout: f64,
+        learn_first: bool,
+        adaptive: bool,
+        also_parents: bool,
+        account: Option<String>,
+        headers_map: Option<&Bound<'_, PyAny>>,
+        use_provider_profiles: bool,
+        authenticated: bool,
         clock: Option<&Bound<'_, VirtualClock>>,
     ) -> PyResult<()> {
         let clock = clock.map_or_else(Clock::real, |clock| clock.get().0.clone().into());
         let mut builder = paceline::Limiter::builder()
             .default_limits(convert::default_limits(default_limits)?)
             .on_failure(convert::on_failure(fail_closed, fallback)?)
+            .learn_first(learn_first)
+            .adaptive(adaptive)
+            .also_parents(also_parents)
+            .headers_map(detect::headers_map(headers_map)?)
             .notify(notify)
             .clock(clock.clone());
+        if let Some(account) = &account {
+            paceline::Scope::check_account(account).map_err(convert::invalid)?;
+        }
+        if authenticated {
+            builder = builder.authenticated();
+        }
+        if !use_provider_profiles {
+            builder = builder.without_host_profiles();
+        }
         if let Some(timeout) = convert::seconds(Some(storage_timeout), "storage_timeout")? {
             builder = builder.store_timeout(timeout);
         }
@@ -71,23 +97,24 @@ impl Limiter {
         let opened = outside(py, || builder.open(storage))?;
         let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.
-        drop(self.0.set(Settled { limiter, clock, raise_on_limit }));
+        drop(self.0.set(Settled { limiter, clock, raise_on_limit, account }));
         Ok(())
     }
 
     /// Wait until a call may be made, and give its permit, which is a context manager.
     ///
     /// Raises `RateLimitExceeded` at once when it would wait longer than `max_wait`.
-    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
+    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None, account=None))]
     fn acquire(
         &self,
         py: Python<'_>,
         endpoint: &str,
         cost: Option<&Bound<'_, PyAny>>,
         max_wait: Option<f64>,
+        account: Option<&str>,
     ) -> PyResult<Permit> {
         let settled = self.settled()?;
-        let call = settled.call(endpoint, cost, max_wait)?;
+        let call = settled.call(endpoint, convert::cost(cost)?, max_wait, account)?;
         if settled.raise_on_limit {
             return settled.ask(py, |limiter| limiter.acquire_now(call)).map(Permit::new);
         }
@@ -107,40 +134,46 @@ impl Limiter {
     }
 
     /// Give what to await, or to enter with `async with`, for a permit.
-    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None))]
+    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None, account=None))]
     fn acquire_async(
         slf: Bound<'_, Self>,
         endpoint: Py<PyString>,
         cost: Option<&Bound<'_, PyAny>>,
         max_wait: Option<f64>,
+        account: Option<String>,
     ) -> PyResult<Acquisition> {
         let cost = convert::cost(cost)?;
-        Ok(Acquisition { limiter: slf.unbind(), endpoint, cost, max_wait, permit: OnceLock::new() })
+        let (limiter, permit) = (slf.unbind(), OnceLock::new());
+        Ok(Acquisition { limiter, endpoint, cost, max_wait, account, permit })
     }
 
     /// Give a permit if there is room at once and nobody waits for it; else `None`.
-    #[pyo3(signature = (endpoint, cost=None))]
+    #[pyo3(signature = (endpoint, cost=None, *, account=None))]
     fn try_acquire(
         &self,
         py: Python<'_>,
         endpoint: &str,
         cost: Option<&Bound<'_, PyAny>>,
+        account: Option<&str>,
     ) -> PyResult<Option<Permit>> {
-        let call = Call::to(endpoint).costing(convert::cost(cost)?);
-        let permit = self.settled()?.ask(py, |limiter| limiter.try_acquire(call))?;
+        let settled = self.settled()?;
+        let call = settled.call(endpoint, convert::cost(cost)?, None, account)?;
+        let permit = settled.ask(py, |limiter| limiter.try_acquire(call))?;
         Ok(permit.map(Permit::new))
     }
 
     /// Give the seconds that a call would have to wait, without taking anything.
-    #[pyo3(signature = (endpoint, cost=None))]
+    #[pyo3(signature = (endpoint, cost=None, *, account=None))]
     fn wait_time(
         &self,
         py: Python<'_>,
         endpoint: &str,
         cost: Option<&Bound<'_, PyAny>>,
+        account: Option<&str>,
     ) -> PyResult<f64> {
-        let call = Call::to(endpoint).costing(convert::cost(cost)?);
-        Ok(convert::wait(self.settled()?.ask(py, |limiter| limiter.wait_time(call))?))
+        let settled = self.settled()?;
+        let call = settled.call(endpoint, convert::cost(cost)?, None, account)?;
+        Ok(convert::wait(settled.ask(py, |limiter| limiter.wait_time(call))?))
     }
 
     /// Declare a limit for an endpoint and everything below it.
@@ -164,27 +197,32 @@ impl Limiter {
     }
 
     /// The governing scope, the seconds of a hold, and each limit.
-    fn status(
-        &self,
-        py: Python<'_>,
-        endpoint: &str,
-    ) -> PyResult<Option<(String, f64, Vec<Level>)>> {
+    fn status(&self, py: Python<'_>, endpoint: &str) -> PyResult<Option<Scoped>> {
         let found = self.settled()?.ask(py, |limiter| limiter.status(endpoint))?;
-        Ok(found.map(|(scope, status)| {
-            let level = |level: paceline::LimitStatus| {
-                (
-                    level.limit.dimension.to_string(),
-                    level.limit.window.duration().as_secs_f64(),
-                    level.limit.window.to_string(),
-                    level.limit.units,
-                    level.limit.burst,
-                    level.remaining.whole(),
-                    level.reset.as_secs_f64(),
-                    level.limit.origin.as_str(),
-                )
-            };
-            (scope, status.hold.as_secs_f64(), status.limits.into_iter().map(level).collect())
-        }))
+        Ok(found.map(scoped))
+    }
+
+    /// Every scope that a call meets, the one that governs first, and why that one, in words.
+    fn explained(&self, py: Python<'_>, endpoint: &str) -> PyResult<(String, Vec<Scoped>)> {
+        let explanation = self.settled()?.ask(py, |limiter| limiter.explain(endpoint))?;
+        let words = explanation.to_string();
+        Ok((words, explanation.scopes.into_iter().map(scoped).collect()))
+    }
+
+    /// Know an API of one's own: which headers of its responses state which limits.
+    #[pyo3(signature = (hosts, **dimensions))]
+    fn register_provider(
+        &self,
+        hosts: &Bound<'_, PyAny>,
+        dimensions: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        self.settled()?.limiter.register_provider(detect::provider(hosts, dimensions)?);
+        Ok(())
+    }
+
+    /// Whether one more retry is within a budget, in thousandths of all requests; if so, take it.
+    fn may_retry(&self, thousandths: u16) -> PyResult<bool> {
+        Ok(self.settled()?.limiter.may_retry(thousandths))
     }
 
     /// Give every scope about which something is known, sorted.
@@ -237,13 +275,22 @@ impl Limiter {
 }
 
 impl Settled {
+    #[inline]
     fn call<'a>(
-        &self,
+        &'a self,
         endpoint: &'a str,
-        cost: Option<&Bound<'_, PyAny>>,
+        cost: Cost,
         max_wait: Option<f64>,
+        account: Option<&'a str>,
     ) -> PyResult<Call<'a>> {
-        limited(Call::to(endpoint).costing(convert::cost(cost)?), max_wait)
+        let mut call = Call::to(endpoint).costing(cost);
+        if let Some(account) = account.or(self.account.as_deref()) {
+            call = call.account(account);
+        }
+        Ok(match convert::seconds(max_wait, "max_wait")? {
+            Some(most) => call.max_wait(most),
+            None => call,
+        })
     }
 
     /// Asks the limiter; other threads of Python run meanwhile where that takes time.
@@ -293,11 +340,21 @@ impl Settled {
     }
 }
 
-fn limited(call: Call<'_>, max_wait: Option<f64>) -> PyResult<Call<'_>> {
-    Ok(match convert::seconds(max_wait, "max_wait")? {
-        Some(most) => call.max_wait(most),
-        None => call,
-    })
+/// A scope with its levels, for Python.
+fn scoped((scope, status): (String, paceline::Status)) -> Scoped {
+    let level = |level: paceline::LimitStatus| {
+        (
+            level.limit.dimension.to_string(),
+            level.limit.window.duration().as_secs_f64(),
+            level.limit.window.to_string(),
+            level.limit.units,
+            level.limit.burst,
+            level.remaining.whole(),
+            level.reset.as_secs_f64(),
+            level.limit.origin.as_str(),
+        )
+    };
+    (scope, status.hold.as_secs_f64(), status.limits.into_iter().map(level).collect())
 }
 
 /// Tells Python's logging that a store went away or is back.
@@ -319,6 +376,7 @@ pub(crate) struct Acquisition {
     endpoint: Py<PyString>,
     cost: Cost,
     max_wait: Option<f64>,
+    account: Option<String>,
     /// What was given, to be closed when the block is left.
     permit: OnceLock<Py<Permit>>,
 }
@@ -333,7 +391,8 @@ impl Acquisition {
         let limiter = this.limiter.get().settled()?;
         let mut alarm = None;
         let make = || Arc::clone(alarm.insert(Alarm::new(py))) as Arc<dyn Bell>;
-        let call = limited(Call::to(endpoint.to_str()?).costing(this.cost.clone()), this.max_wait)?;
+        let account = this.account.as_deref();
+        let call = limiter.call(endpoint.to_str()?, this.cost.clone(), this.max_wait, account)?;
         let entered = match (limiter.raise_on_limit, limiter.limiter.is_slow()) {
             (true, false) => limiter.limiter.acquire_now(call).map(Entry::Admitted),
             // An event loop does not wait for a store, not even to be refused.

@@ -10,14 +10,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The right to make one call. Its cost stands unless it is cancelled.
 #[pyclass(module = "paceline._native", freelist = 64)]
-pub(crate) struct Permit(Option<paceline::Permit>);
+pub(crate) struct Permit(Option<paceline::Permit>, bool);
 
 impl Permit {
     /// Only the caller knows whether the request left, so in Python the cost stands unless it is
     /// cancelled.
     pub(crate) fn new(mut permit: paceline::Permit) -> Self {
         permit.sent();
-        Self(Some(permit))
+        Self(Some(permit), false)
     }
 
     /// The call is over; what it cost stands, and may still be settled or cancelled.
@@ -70,14 +70,17 @@ impl Permit {
 
     /// Learn from a response's status and headers, as pairs of name and value; give the seconds
     /// for which a rejection says to stay away.
+    #[pyo3(signature = (status, fields, url=None, body=None))]
     fn observe(
         &mut self,
         py: Python<'_>,
         status: u16,
         fields: &Bound<'_, PyAny>,
+        url: Option<&str>,
+        body: Option<&[u8]>,
     ) -> PyResult<Option<f64>> {
         // Few responses say anything of limits, so values are looked at only where names do.
-        let detector = headers::Detector::default();
+        let detector = self.held()?.detector();
         let mut said = Vec::new();
         for pair in fields.try_iter()? {
             let pair = pair?.cast_into::<PyTuple>()?;
@@ -89,15 +92,38 @@ impl Permit {
         let pairs =
             said.iter().filter_map(|(name, value)| Some((text(name).ok()??, text(value).ok()??)));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let response = headers::Response { status, url: None, now, headers: pairs, body: None };
+        let response = headers::Response { status, url, now, headers: pairs, body };
         let reading = headers::detect(&detector, response);
         let permit = self.held()?;
+        let learn = |permit: &mut paceline::Permit| match url {
+            Some(url) => permit.answered(url, &reading),
+            None => permit.observe(&reading),
+        };
         let observed = match permit.asks_slowly() {
-            true => outside(py, || permit.observe(&reading))?,
-            false => permit.observe(&reading),
+            true => outside(py, || learn(permit))?,
+            false => learn(permit),
         };
         observed.map_err(|error| raise(py, error))?;
+        self.1 = reading.spent;
         Ok(reading.retry_after.map(wait))
+    }
+
+    /// Whether the body of a response says something of limits that its headers do not.
+    #[pyo3(signature = (url, status, content_type=None))]
+    fn wants_body(&mut self, url: &str, status: u16, content_type: Option<&str>) -> PyResult<bool> {
+        Ok(self.held()?.detector().wants_body(url, status, content_type))
+    }
+
+    /// Whether the response said that the quota does not come back by waiting.
+    #[getter]
+    const fn spent(&self) -> bool {
+        self.1
+    }
+
+    /// What it was waited for: a limit such as `60/1m`, or a hold; `None` when it was not waited for.
+    #[getter]
+    fn limit(&mut self) -> PyResult<Option<String>> {
+        Ok(self.held()?.cause().map(ToString::to_string))
     }
 
     /// Seconds waited for it.

@@ -12,7 +12,7 @@ pub(crate) struct RetryPolicy(pub(crate) RetryConfig);
 #[pymethods]
 impl RetryPolicy {
     #[new]
-    #[pyo3(signature = (*, max_retries, strategy, base_delay, max_delay, backoff_factor, retry_on_status, jitter, replay))]
+    #[pyo3(signature = (*, max_retries, strategy, base_delay, max_delay, backoff_factor, retry_on_status, jitter, replay, budget))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         max_retries: i64,
@@ -23,6 +23,7 @@ impl RetryPolicy {
         retry_on_status: Vec<u16>,
         jitter: f64,
         replay: &str,
+        budget: f64,
     ) -> PyResult<Self> {
         let strategy = match strategy {
             "exponential" => Strategy::Exponential,
@@ -55,6 +56,7 @@ impl RetryPolicy {
             retry_on_status,
             jitter,
             replay,
+            budget: thousandths(budget)?,
         };
         Ok(Self(config.checked().map_err(invalid)?))
     }
@@ -76,8 +78,20 @@ impl RetryPolicy {
         Some(self.0.pause(&outcome, random)?.as_secs_f64())
     }
 
+    /// The share of all requests that may be retries, in thousandths.
+    #[getter]
+    const fn budget(&self) -> u16 {
+        self.0.budget
+    }
+
     /// Whether a status is worth another attempt at all.
     fn retries(&self, status: u16) -> bool {
         self.0.retry_on_status.contains(&status)
     }
+}
+
+/// A share from 0 to 1, in thousandths.
+fn thousandths(share: f64) -> PyResult<u16> {
+    let bad = || PyValueError::new_err(format!("bad budget {share}: expected a share from 0 to 1"));
+    (0.0..=1.0).contains(&share).then_some((share * 1_000.0).round() as u16).ok_or_else(bad)
 }

@@ -21,7 +21,7 @@ impl Budget {
         if self.answered.fetch_add(1, Ordering::Relaxed) >= MEMORY {
             self.answered.store(MEMORY / 2, Ordering::Relaxed);
             let halve = |retried: u64| Some(retried / 2);
-            drop(self.retried.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halve));
+            let _ = self.retried.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halve);
         }
     }
 

@@ -313,7 +313,10 @@ fn read(detector: &Detector, response: &dyn Incoming, url: &str, now: Duration) 
         .iter()
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
     // The body belongs to the caller, who may want it as a stream.
-    headers::detect(detector, headers::Response { status, url: Some(url), now, headers, body: None })
+    headers::detect(
+        detector,
+        headers::Response { status, url: Some(url), now, headers, body: None },
+    )
 }
 
 /// Whether a response from `from` speaks of the host that `url` names: a client that follows redirects

@@ -61,8 +61,8 @@ pub use limiter::{Builder, Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
-    Amount, Cause, Cost, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope, Signal,
-    Status, Verdict, VirtualClock, Wait, Window, estimate, headers, retry,
+    Amount, Cause, Cost, Counting, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope,
+    Signal, Status, Verdict, VirtualClock, Wait, Window, estimate, headers, retry,
 };
 #[cfg(feature = "redis")]
 pub use paceline_store::Redis;

@@ -11,6 +11,8 @@ use crate::line::{Line, Waiter};
 use crate::permit::Permit;
 use crate::places::Places;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
+use arc_swap::ArcSwap;
+use paceline_core::headers::{Detector, HeadersMap, Provider, profiles};
 use paceline_core::{Cost, Limit, Origin, Policy, Reading, Scope, Status, Verdict, Wait};
 #[cfg(feature = "redis")]
 use paceline_store::Redis;
@@ -20,8 +22,6 @@ use paceline_store::{
     Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Nested, Notice, OnFailure,
     PerProcess, Storage, Store, StoreError,
 };
-use arc_swap::ArcSwap;
-use paceline_core::headers::{Detector, HeadersMap, Provider, profiles};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -48,6 +48,8 @@ struct Queue {
     /// What the scope will look like when everybody in line has gone; unknown after anything
     /// unforeseen.
     tail: Option<Tail>,
+    /// What the head waited for at last.
+    by: Option<Cause>,
 }
 
 /// The scope as the next newcomer will find it.
@@ -201,7 +203,7 @@ impl Waiter {
             match queue.outcomes.remove(&ticket) {
                 Some(outcome) => Step::Done(outcome.map(|grant| {
                     let waited = inner.clock.now().since(joined);
-                    self.limiter.permit(grant, waited)
+                    self.limiter.permit(grant, waited).waited_for(queue.by.clone())
                 })),
                 None => sleep.map_or(Step::Park, Step::Sleep),
             }
@@ -349,7 +351,10 @@ impl Queue {
                     }
                     continue;
                 }
-                Ok(Admission::Wait(_, wait)) => wait,
+                Ok(Admission::Wait(_, wait)) => {
+                    self.by = Some(wait.by.clone());
+                    wait
+                }
                 Err(error) => {
                     self.decide(ticket, Err(error.into()), me, bells);
                     continue;

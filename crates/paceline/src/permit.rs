@@ -3,8 +3,9 @@
 use crate::desk::Job;
 use crate::limiter::Inner;
 use crate::{Error, Limiter};
+use paceline_core::headers::Detector;
 use paceline_core::state::Receipt;
-use paceline_core::{Amount, Cost, Dimension, Origin, Reading, Scope, Tick};
+use paceline_core::{Amount, Cause, Cost, Dimension, Origin, Reading, Scope, Tick};
 use paceline_store::{Grant, Key, Place};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub struct Permit {
     /// What was really spent, once that is known.
     settled: Option<Cost>,
     waited: Duration,
+    waited_for: Option<Cause>,
     fate: Fate,
     /// What becomes of it is left at the desk: whoever holds it must not wait for the store.
     at_desk: bool,
@@ -36,7 +38,14 @@ enum Fate {
 
 impl Permit {
     pub(crate) fn new(limiter: Arc<Inner>, grant: Grant, waited: Duration) -> Self {
-        Self { limiter, grant, settled: None, waited, fate: Fate::Unsent, at_desk: false }
+        let (waited_for, fate) = (None, Fate::Unsent);
+        Self { limiter, grant, settled: None, waited, waited_for, fate, at_desk: false }
+    }
+
+    pub(crate) fn waited_for(self, cause: Option<Cause>) -> Self {
+        let mut permit = self;
+        permit.waited_for = cause;
+        permit
     }
 
     /// The same for a caller that must not wait for the store.
@@ -186,6 +195,18 @@ impl Permit {
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// What it was waited for: the limit that bound last, or a hold; `None` when it was not waited for.
+    #[must_use]
+    pub const fn cause(&self) -> Option<&Cause> {
+        self.waited_for.as_ref()
+    }
+
+    /// What reads responses for it.
+    #[must_use]
+    pub fn detector(&self) -> Arc<Detector> {
+        self.limiter.detector.load_full()
     }
 
     /// What it counts for: the estimate, until it is settled.

@@ -106,10 +106,12 @@ impl Sender {
                 retry_after: told,
                 attempt: record.attempts - 1,
             };
-            match self.retry.pause(&outcome, random()) {
-                Some(pause) => self.pause(pause).await?,
-                None => return Some(record),
+            let Some(pause) = self.retry.pause(&outcome, random()) else { return Some(record) };
+            // Whoever was told to wait is paced by that, and multiplies nothing.
+            if told.is_none() && !self.limiter.may_retry(self.retry.budget) {
+                return Some(record);
             }
+            self.pause(pause).await?;
         }
     }
 
@@ -217,9 +219,9 @@ fn observe(response: &Response, permit: &mut Permit) -> paceline::Reading {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (status, url) = (response.status().as_u16(), Some(response.url().as_str()));
     let said = headers::Response { status, url, now, headers, body: None };
-    let reading = headers::detect(&headers::Detector::default(), said);
+    let reading = headers::detect(&permit.detector(), said);
     // A storage that is away has said so, and the answer is there all the same.
-    drop(permit.observe(&reading));
+    drop(permit.answered(response.url().as_str(), &reading));
     reading
 }
 
