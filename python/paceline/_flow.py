@@ -66,14 +66,11 @@ class Call(Protocol):
     """
 
     limiter: RateLimiter | AsyncRateLimiter
+    url: str
 
     @property
     def method(self) -> str:
         """The HTTP method."""
-
-    @property
-    def url(self) -> str:
-        """Where to."""
 
     @property
     def keyed(self) -> bool:

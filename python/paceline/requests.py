@@ -56,7 +56,7 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
 class _Call:
     """One request on its way."""
 
-    __slots__ = ("adapter", "kwargs", "limiter", "request")
+    __slots__ = ("adapter", "kwargs", "limiter", "request", "url")
 
     def __init__(
         self, adapter: RateLimitAdapter, request: requests.PreparedRequest, kwargs: dict[str, Any]
@@ -65,14 +65,11 @@ class _Call:
         self.adapter = adapter.adapter
         self.request = request
         self.kwargs = kwargs
+        self.url = request.url or ""
 
     @property
     def method(self) -> str:
         return self.request.method or "GET"
-
-    @property
-    def url(self) -> str:
-        return self.request.url or ""
 
     @property
     def keyed(self) -> bool:
