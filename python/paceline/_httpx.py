@@ -124,10 +124,10 @@ class _Call:
 class _Blocking(_Call):
     __slots__ = ()
 
-    def send(self) -> Any:
+    async def send(self) -> Any:
         return self.transport.handle_request(self.request)
 
-    def discard(self, response: Any) -> None:
+    async def discard(self, response: Any) -> None:
         response.close()
 
 

@@ -75,7 +75,7 @@ class _Call:
     def keyed(self) -> bool:
         return "Idempotency-Key" in self.request.headers
 
-    def send(self) -> requests.Response:
+    async def send(self) -> requests.Response:
         return self.adapter.send(self.request, **self.kwargs)
 
     def read(self, response: requests.Response) -> tuple[int, Iterable[tuple[str, str]]]:
@@ -103,5 +103,5 @@ class _Call:
             return False
         return True
 
-    def discard(self, response: requests.Response) -> None:
+    async def discard(self, response: requests.Response) -> None:
         response.close()
