@@ -14,7 +14,7 @@ from paceline._flow import exchange
 from paceline._native import Limiter, Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from types import ModuleType
 
     from paceline._flow import Call
@@ -23,35 +23,31 @@ if TYPE_CHECKING:
 
 def run(call: Call) -> Any:
     """Make a call on this thread."""
-    flow = exchange(call, Limiter.acquire, pause)
-    result = None
+    life = exchange(call, acquire, pause)
     try:
-        while True:
-            result = flow.send(result)
-    except StopIteration as stop:
-        return stop.value
+        life.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("a call that blocks was suspended")
 
 
-async def run_async(call: Call) -> Any:
+def run_async(call: Call) -> Coroutine[Any, Any, Any]:
     """Make a call in an event loop."""
-    flow = exchange(call, Limiter.acquire_async, pause_async)
-    try:
-        step = next(flow)
-        while True:
-            try:
-                result = await step
-            except BaseException as error:  # noqa: BLE001, PERF203 - the flow decides
-                step = flow.throw(error)
-            else:
-                step = flow.send(result)
-    except StopIteration as stop:
-        return stop.value
+    return exchange(call, Limiter.acquire_async, pause_async)
 
 
-def pause(limiter: Limiter, seconds: float) -> None:
+async def acquire(
+    limiter: Limiter, url: str, cost: Mapping[str, float] | None, *, max_wait: float | None
+) -> Permit:
+    """Wait for a permit on this thread."""
+    # Whichever the limiter: its own way to acquire may be the other one.
+    return Limiter.acquire(limiter, url, cost, max_wait=max_wait)
+
+
+async def pause(limiter: Limiter, seconds: float) -> None:
     """Let time pass on this thread."""
     if not limiter.pass_virtual_time(seconds):
-        time.sleep(seconds)  # noqa: TID251 - this is the place
+        time.sleep(seconds)  # noqa: ASYNC251, TID251 - this is the place
 
 
 async def pause_async(limiter: Limiter, seconds: float) -> None:

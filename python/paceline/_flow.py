@@ -1,7 +1,7 @@
 """The life of one HTTP call, written once.
 
-A generator that knows neither threads nor event loops nor clients. It yields what each operation
-of the call gives, and its driver sends that back: as it is, or awaited first (see ``_drive``).
+It knows neither threads nor event loops nor clients. Whatever may take time is awaited; where that
+blocks the thread instead, nothing is ever suspended, and one step runs all of it (see ``_drive``).
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import contextvars
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.errors import RateLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 
     from paceline._native import Permit, RetryPolicy
     from paceline.limiter import AsyncRateLimiter, RateLimiter
-
-Flow: TypeAlias = "Generator[Any, Any, Any]"
 
 #: What the next request of this context spends. A redirect's later hops spend one request each.
 _cost: contextvars.ContextVar[Mapping[str, float] | None] = contextvars.ContextVar(
@@ -60,26 +58,20 @@ class Paced:
 
 
 class Call(Protocol):
-    """One call of a client: what the lifecycle has to know of it, and how its steps are done.
-
-    In an event loop, ``send`` and ``discard`` give what is to be awaited.
-    """
+    """One call of a client: what the lifecycle has to know of it, and how its steps are done."""
 
     limiter: RateLimiter | AsyncRateLimiter
+    url: str
 
     @property
     def method(self) -> str:
         """The HTTP method."""
 
     @property
-    def url(self) -> str:
-        """Where to."""
-
-    @property
     def keyed(self) -> bool:
         """Whether it carries an ``Idempotency-Key``, so that sending it again has no effect."""
 
-    def send(self) -> Any:
+    def send(self) -> Awaitable[Any]:
         """Send, and give the response."""
 
     def read(self, response: Any) -> tuple[int, Iterable[tuple[str, str] | tuple[bytes, bytes]]]:
@@ -91,7 +83,7 @@ class Call(Protocol):
     def rewind(self) -> bool:
         """Get ready to send again; ``False`` when the request cannot be."""
 
-    def discard(self, response: Any) -> Any:
+    def discard(self, response: Any) -> Awaitable[object]:
         """Free the connection of a response that nobody will see."""
 
     def never_left(self, error: BaseException) -> bool:
@@ -101,9 +93,11 @@ class Call(Protocol):
         """Whether an error says that the connection could not be made, or broke."""
 
 
-def exchange(  # noqa: C901 - it reads best in one piece
-    call: Call, acquire: Callable[..., Any], pause: Callable[[Any, float], Any]
-) -> Flow:
+async def exchange(  # noqa: C901 - it reads best in one piece
+    call: Call,
+    acquire: Callable[..., Awaitable[Permit]],
+    pause: Callable[[Any, float], Awaitable[object]],
+) -> Any:
     """Wait for a permit, send, learn from the answer, and again if need be."""
     limiter = call.limiter
     retry = limiter.retry
@@ -113,11 +107,11 @@ def exchange(  # noqa: C901 - it reads best in one piece
     waited = 0.0
     attempt = 0
     while True:
-        permit: Permit = yield acquire(limiter, call.url, cost, max_wait=left)
+        permit = await acquire(limiter, call.url, cost, max_wait=left)
         waited += permit.waited
         told = None
         try:
-            response = yield call.send()
+            response = await call.send()
         except BaseException as error:
             if unsent := call.never_left(error):
                 permit.cancel()
@@ -139,14 +133,14 @@ def exchange(  # noqa: C901 - it reads best in one piece
             delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
             too_long = delay is not None and told is not None and told > left
             if limiter.raise_on_limit or too_long:
-                yield call.discard(response)
+                await call.discard(response)
                 raise _exceeded(permit, status, delay if told is None else told)
             if delay is None:
                 call.tell(response, Paced(waited, permit.scope, attempt + 1))
                 return response
-            yield call.discard(response)
+            await call.discard(response)
         if told is None:
-            yield pause(limiter, delay)
+            await pause(limiter, delay)
             waited += delay
             left = _left(limiter, waited)
         attempt += 1

@@ -79,21 +79,18 @@ class Async(Transport):
 class _Call:
     """One request on its way."""
 
-    __slots__ = ("limiter", "package", "request", "transport")
+    __slots__ = ("limiter", "package", "request", "transport", "url")
 
     def __init__(self, transport: Transport, request: Any) -> None:
         self.limiter = transport.limiter
         self.package: Any = transport.package
         self.transport = transport.transport
         self.request = request
+        self.url = str(request.url)
 
     @property
     def method(self) -> str:
         return str(self.request.method)
-
-    @property
-    def url(self) -> str:
-        return str(self.request.url)
 
     @property
     def keyed(self) -> bool:
@@ -127,10 +124,10 @@ class _Call:
 class _Blocking(_Call):
     __slots__ = ()
 
-    def send(self) -> Any:
+    async def send(self) -> Any:
         return self.transport.handle_request(self.request)
 
-    def discard(self, response: Any) -> None:
+    async def discard(self, response: Any) -> None:
         response.close()
 
 

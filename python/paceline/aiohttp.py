@@ -62,7 +62,7 @@ def pacing(
 class _Call:
     """One request on its way."""
 
-    __slots__ = ("handler", "limiter", "request")
+    __slots__ = ("handler", "limiter", "request", "url")
 
     def __init__(
         self,
@@ -73,14 +73,11 @@ class _Call:
         self.limiter = limiter
         self.request = request
         self.handler = handler
+        self.url = str(request.url)
 
     @property
     def method(self) -> str:
         return self.request.method
-
-    @property
-    def url(self) -> str:
-        return str(self.request.url)
 
     @property
     def keyed(self) -> bool:

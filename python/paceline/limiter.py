@@ -195,7 +195,7 @@ class RateLimiter(_Limiter):
 
 
 class AsyncRateLimiter(_Limiter):
-    """Paces calls from event loops; several at once, if need be.
+    """Paces calls from event loops, asyncio's and Trio's; several at once, if need be.
 
     It takes the settings of :class:`RateLimiter`, and works with and without ``async with``.
     """

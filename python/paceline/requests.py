@@ -56,7 +56,7 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
 class _Call:
     """One request on its way."""
 
-    __slots__ = ("adapter", "kwargs", "limiter", "request")
+    __slots__ = ("adapter", "kwargs", "limiter", "request", "url")
 
     def __init__(
         self, adapter: RateLimitAdapter, request: requests.PreparedRequest, kwargs: dict[str, Any]
@@ -65,20 +65,17 @@ class _Call:
         self.adapter = adapter.adapter
         self.request = request
         self.kwargs = kwargs
+        self.url = request.url or ""
 
     @property
     def method(self) -> str:
         return self.request.method or "GET"
 
     @property
-    def url(self) -> str:
-        return self.request.url or ""
-
-    @property
     def keyed(self) -> bool:
         return "Idempotency-Key" in self.request.headers
 
-    def send(self) -> requests.Response:
+    async def send(self) -> requests.Response:
         return self.adapter.send(self.request, **self.kwargs)
 
     def read(self, response: requests.Response) -> tuple[int, Iterable[tuple[str, str]]]:
@@ -106,5 +103,5 @@ class _Call:
             return False
         return True
 
-    def discard(self, response: requests.Response) -> None:
+    async def discard(self, response: requests.Response) -> None:
         response.close()

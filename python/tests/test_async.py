@@ -168,6 +168,24 @@ def test_rule_36_trio_waits_on_a_virtual_clock(clock: VirtualClock) -> None:
     trio.run(main)
 
 
+def test_rule_36_trio_waits_for_a_store_that_takes_time(tmp_path: Path) -> None:
+    limiter = AsyncRateLimiter(f"sqlite:///{tmp_path}/limits.db")
+    limiter.set_limit(API, limit=100, window="1s", burst=1)
+    waits: list[float] = []
+
+    async def one() -> None:
+        waits.append((await limiter.acquire(API)).waited)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(one)
+
+    trio.run(main)
+    assert max(waits) >= 0.035
+    assert limiter.waiting == 0
+
+
 def test_rule_20_a_cancelled_trio_task_gives_its_place_back() -> None:
     async def main() -> None:
         limiter = AsyncRateLimiter()

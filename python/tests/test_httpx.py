@@ -226,10 +226,12 @@ def test_a_wrapped_client_speaks_http2_over_one_connection(
 
 
 @both
+@pytest.mark.parametrize("kind", [RateLimiter, AsyncRateLimiter])
 def test_one_limiter_paces_clients_of_both_colours(
-    package: Any, ours: Any, server: Server, clock: VirtualClock
+    package: Any, ours: Any, kind: Any, server: Server, clock: VirtualClock
 ) -> None:
-    limiter = limiter_for(server.url, clock)
+    limiter = kind(clock=clock)
+    limiter.set_limit(server.url, limit=100, window="1d")
     with package.Client(transport=ours.RateLimitTransport(limiter)) as client:
         client.get(server.url)
 
