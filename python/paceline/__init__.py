@@ -11,14 +11,18 @@
 
 from paceline._flow import Paced, spending
 from paceline._native import Permit
+from paceline.detection import DetectedLimit, Detection, detect
 from paceline.errors import RateLimitExceeded, StorageUnavailable
 from paceline.limiter import AsyncRateLimiter, RateLimiter
 from paceline.retry import RetryConfig, RetryStrategy
-from paceline.status import DimensionStatus, RateLimitStatus
+from paceline.status import DimensionStatus, Explanation, RateLimitStatus
 
 __all__ = [
     "AsyncRateLimiter",
+    "DetectedLimit",
+    "Detection",
     "DimensionStatus",
+    "Explanation",
     "Paced",
     "Permit",
     "RateLimitExceeded",
@@ -27,5 +31,6 @@ __all__ = [
     "RetryConfig",
     "RetryStrategy",
     "StorageUnavailable",
+    "detect",
     "spending",
 ]

@@ -37,11 +37,16 @@ def run_async(call: Call) -> Coroutine[Any, Any, Any]:
 
 
 async def acquire(
-    limiter: Limiter, url: str, cost: Mapping[str, float] | None, *, max_wait: float | None
+    limiter: Limiter,
+    url: str,
+    cost: Mapping[str, float] | None,
+    *,
+    max_wait: float | None,
+    account: str | None,
 ) -> Permit:
     """Wait for a permit on this thread."""
     # Whichever the limiter: its own way to acquire may be the other one.
-    return Limiter.acquire(limiter, url, cost, max_wait=max_wait)
+    return Limiter.acquire(limiter, url, cost, max_wait=max_wait, account=account)
 
 
 async def pause(limiter: Limiter, seconds: float) -> None:

@@ -25,21 +25,34 @@ if TYPE_CHECKING:
 _cost: contextvars.ContextVar[Mapping[str, float] | None] = contextvars.ContextVar(
     "paceline_cost", default=None
 )
+#: For which account the requests of this context count.
+_account: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+    "paceline_account", default=None
+)
 
 
 @contextlib.contextmanager
-def spending(cost: Mapping[str, float] | None) -> Generator[None]:
-    """Let the next request in this block spend ``cost`` beside its one request, by any client.
+def spending(
+    cost: Mapping[str, float] | None = None, *, account: str | None = None
+) -> Generator[None]:
+    """Say what requests in this block spend, by any client.
 
     >>> from paceline import spending
-    >>> with spending({"tokens": 1500}):
+    >>> with spending({"tokens": 1500}, account="team-a"):
     ...     pass  # client.post("https://api.example.com/chat", json=...)
+
+    Args:
+        cost: what the next request spends beside its one request.
+        account: for whom all of them count, apart from other accounts at the same endpoint. A name,
+            and no secret: it is part of keys and messages.
+
     """
-    token = _cost.set(cost)
+    tokens = _cost.set(cost), _account.set(account or _account.get())
     try:
         yield
     finally:
-        _cost.reset(token)
+        _cost.reset(tokens[0])
+        _account.reset(tokens[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,15 @@ class Paced:
     scope: str
     #: how often it was sent
     attempts: int
+    #: the limit that was waited for last, such as ``60/1m``, or what else; ``None`` without a wait
+    limit: str | None = None
+
+
+#: Statuses from here on are errors.
+_ERROR = 400
+_TOO_MANY = 429
+#: Longer errors are not looked at: nobody states a limit in them.
+LONGEST_ERROR = 65_536
 
 
 class Call(Protocol):
@@ -77,6 +99,12 @@ class Call(Protocol):
     def read(self, response: Any) -> tuple[int, Iterable[tuple[str, str] | tuple[bytes, bytes]]]:
         """Give a response's status and headers."""
 
+    def kind(self, response: Any) -> str | None:
+        """Give a response's content type."""
+
+    def body(self, response: Any) -> Awaitable[bytes | None]:
+        """Give the body of a response that is an error, so that others can read it all the same."""
+
     def tell(self, response: Any, paced: Paced) -> None:
         """Leave on a response what pacing did."""
 
@@ -93,7 +121,7 @@ class Call(Protocol):
         """Whether an error says that the connection could not be made, or broke."""
 
 
-async def exchange(  # noqa: C901 - it reads best in one piece
+async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
@@ -103,12 +131,16 @@ async def exchange(  # noqa: C901 - it reads best in one piece
     retry = limiter.retry
     if (cost := _cost.get()) is not None:
         _cost.set(None)
+    account = _account.get()
     left = limiter.max_wait
     waited = 0.0
+    limit = None
     attempt = 0
     while True:
-        permit = await acquire(limiter, call.url, cost, max_wait=left)
-        waited += permit.waited
+        permit = await acquire(limiter, call.url, cost, max_wait=left, account=account)
+        if permit.waited:
+            waited += permit.waited
+            limit = permit.limit
         told = None
         try:
             response = await call.send()
@@ -125,9 +157,12 @@ async def exchange(  # noqa: C901 - it reads best in one piece
                 raise
         else:
             status, headers = call.read(response)
-            told = permit.observe(status, headers)
-            if status not in retry.retry_on_status:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1))
+            body = None
+            if status >= _ERROR and permit.wants_body(call.url, status, call.kind(response)):
+                body = await call.body(response)
+            told = permit.observe(status, headers, call.url, body)
+            if status not in retry.retry_on_status or permit.spent:
+                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit))
                 return response
             left = _left(limiter, waited)
             delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
@@ -136,7 +171,7 @@ async def exchange(  # noqa: C901 - it reads best in one piece
                 await call.discard(response)
                 raise _exceeded(permit, status, delay if told is None else told)
             if delay is None:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1))
+                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit))
                 return response
             await call.discard(response)
         if told is None:
@@ -167,6 +202,9 @@ def _again(
     """
     delay = policy.pause(call.method, keyed, status, told, attempt, random.random())  # noqa: S311
     if delay is None or (told is None and delay > left) or not call.rewind():
+        return None
+    # Whoever was told to wait is paced by that, and multiplies nothing.
+    if status != _TOO_MANY and not call.limiter.may_retry(policy.budget):
         return None
     return delay
 

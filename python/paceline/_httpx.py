@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paceline import _drive
+from paceline._flow import LONGEST_ERROR
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -100,6 +101,15 @@ class _Call:
         # As text, they would cost as much as all of the rest.
         return response.status_code, response.headers.raw
 
+    def kind(self, response: Any) -> str | None:
+        kind: str | None = response.headers.get("content-type")
+        return kind
+
+    def is_short(self, response: Any) -> bool:
+        """Whether the body of an error may be read ahead of its reader."""
+        length = response.headers.get("content-length", "")
+        return length.isdecimal() and int(length) <= LONGEST_ERROR
+
     def tell(self, response: Any, paced: Paced) -> None:
         response.extensions["paceline"] = paced
 
@@ -124,6 +134,13 @@ class _Call:
 class _Blocking(_Call):
     __slots__ = ()
 
+    async def body(self, response: Any) -> bytes | None:
+        if not self.is_short(response):
+            return None
+        body: bytes = b"".join(response.stream)
+        response.stream = self.package.ByteStream(body)
+        return body
+
     async def send(self) -> Any:
         return self.transport.handle_request(self.request)
 
@@ -133,6 +150,14 @@ class _Blocking(_Call):
 
 class _Async(_Call):
     __slots__ = ()
+
+    async def body(self, response: Any) -> bytes | None:
+        if not self.is_short(response):
+            return None
+        body = b"".join([part async for part in response.stream])
+        await response.stream.aclose()
+        response.stream = self.package.ByteStream(body)
+        return body
 
     def send(self) -> Any:
         return self.transport.handle_async_request(self.request)

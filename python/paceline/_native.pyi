@@ -4,8 +4,8 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any, final
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, final
 
 from typing_extensions import Self, disjoint_base
 
@@ -20,9 +20,13 @@ __all__ = [
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
+    "detect",
     "end_waits",
     "main",
 ]
+
+#: A scope, the seconds of its hold, and each limit with its level.
+Scoped: TypeAlias = tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]]
 
 def end_waits() -> int:
     """Wake every thread that waits, to end; tell how many there are."""
@@ -35,6 +39,23 @@ def after_fork_in_parent() -> None:
 
 def after_fork_in_child() -> None:
     """Forget, in a child, who waited in the parent."""
+
+def detect(
+    status: int,
+    headers: list[tuple[str, str]],
+    url: str | None,
+    now: float | None,
+    body: bytes | None,
+    headers_map: Mapping[str, str] | None,
+    use_provider_profiles: bool,
+) -> tuple[
+    list[tuple[str, str | None, int | None, int | None, float | None, float | None, bool]],
+    float | None,
+    bool,
+    bool,
+    str | None,
+]:
+    """Read one response, by the same code as a limiter: see :func:`paceline.detect`."""
 
 def main(argv: list[str]) -> int:
     """Run the command line, the program's name first, and give its exit status."""
@@ -55,6 +76,13 @@ class Limiter:
         fallback: str | None = None,
         lease: float | None = None,
         storage_timeout: float = 0.25,
+        learn_first: bool = False,
+        adaptive: bool = False,
+        also_parents: bool = False,
+        account: str | None = None,
+        headers_map: Mapping[str, str] | None = None,
+        use_provider_profiles: bool = True,
+        authenticated: bool = False,
         clock: VirtualClock | None = None,
     ) -> None: ...
     def acquire(
@@ -63,11 +91,12 @@ class Limiter:
         cost: Mapping[str, float] | None = None,
         *,
         max_wait: float | None = None,
+        account: str | None = None,
     ) -> Permit:
         """Wait on this thread until a call may be made, and give its permit.
 
         The permit is a context manager. ``cost`` is what the call spends beside one request.
-        ``max_wait`` overrides the limiter's.
+        ``max_wait`` and ``account`` override the limiter's.
 
         Raises :class:`paceline.RateLimitExceeded` at once when it would wait longer, and
         ``ValueError`` for an endpoint, dimension or amount that is none.
@@ -79,16 +108,29 @@ class Limiter:
         cost: Mapping[str, float] | None = None,
         *,
         max_wait: float | None = None,
+        account: str | None = None,
     ) -> Acquisition:
         """Like :meth:`acquire`, to be awaited or entered with ``async with``."""
 
-    def try_acquire(self, endpoint: str, cost: Mapping[str, float] | None = None) -> Permit | None:
+    def try_acquire(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | None = None,
+        *,
+        account: str | None = None,
+    ) -> Permit | None:
         """Give a permit if there is room at once and nobody waits for it; else ``None``.
 
         Raises ``ValueError`` for an endpoint, dimension or amount that is none.
         """
 
-    def wait_time(self, endpoint: str, cost: Mapping[str, float] | None = None) -> float:
+    def wait_time(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | None = None,
+        *,
+        account: str | None = None,
+    ) -> float:
         """Give the seconds that a call would have to wait, without taking anything."""
 
     def set_limit(
@@ -112,10 +154,27 @@ class Limiter:
         ``TypeError`` for a limit that is no whole number.
         """
 
-    def status(
-        self, endpoint: str
-    ) -> tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]] | None:
+    def status(self, endpoint: str) -> Scoped | None:
         """Give the governing scope, the seconds of its hold, and each limit with its level."""
+
+    def explained(self, endpoint: str) -> tuple[str, list[Scoped]]:
+        """Give in words why a call is paced as it is, and every scope that it meets."""
+
+    def register_provider(
+        self, hosts: str | Sequence[str], **dimensions: Mapping[str, str]
+    ) -> None:
+        """Know an API of one's own: which headers of its responses state which limits.
+
+        ``hosts`` are names such as ``"api.example.com"`` or ``"*.example.com"``. Each dimension is
+        given the names of its headers by ``limit``, ``remaining``, ``reset`` and ``retry_after``,
+        and what these do not say: ``window`` (such as ``"1m"``), ``unit`` of a reset that is a
+        number (``"s"`` or ``"ms"``), and ``counts`` (``"window"`` or ``"bucket"``).
+
+        Raises ``ValueError`` for a key or value that is none of these.
+        """
+
+    def may_retry(self, thousandths: int) -> bool:
+        """Take one more retry, if so many thousandths of all requests leave room for it."""
 
     def list_endpoints(self) -> list[str]:
         """Give every scope about which something is known, sorted."""
@@ -171,12 +230,30 @@ class Permit:
         """Give everything back: the call was never made."""
 
     def observe(
-        self, status: int, fields: Iterable[tuple[str, str] | tuple[bytes, bytes]]
+        self,
+        status: int,
+        fields: Iterable[tuple[str, str] | tuple[bytes, bytes]],
+        url: str | None = None,
+        body: bytes | None = None,
     ) -> float | None:
         """Learn from a response's status and headers, as pairs of name and value.
 
+        With the URL, more is known of some hosts, and a server that has several buckets is followed
+        into the one that it names; a body is for those that say it only there.
+
         Gives the seconds for which a rejection says to stay away, if it does.
         """
+
+    def wants_body(self, url: str, status: int, content_type: str | None = None) -> bool:
+        """Whether the body of a response says something of limits that its headers do not."""
+
+    @property
+    def spent(self) -> bool:
+        """Whether the response said that the quota does not come back by waiting."""
+
+    @property
+    def limit(self) -> str | None:
+        """What it was waited for: a limit such as ``60/1m``, or a hold."""
 
     @property
     def waited(self) -> float:
@@ -218,7 +295,12 @@ class RetryPolicy:
         retry_on_status: list[int],
         jitter: float,
         replay: str,
+        budget: float,
     ) -> Self: ...
+    @property
+    def budget(self) -> int:
+        """The share of all requests that may be retries, in thousandths."""
+
     def pause(
         self,
         method: str,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from paceline import _drive
+from paceline._flow import LONGEST_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
@@ -88,6 +89,14 @@ class _Call:
 
     def read(self, response: aiohttp.ClientResponse) -> tuple[int, Iterable[tuple[bytes, bytes]]]:
         return response.status, response.raw_headers
+
+    def kind(self, response: aiohttp.ClientResponse) -> str | None:
+        return response.headers.get("content-type")
+
+    async def body(self, response: aiohttp.ClientResponse) -> bytes | None:
+        # It is kept, and read again from there.
+        short = response.content_length is not None and response.content_length <= LONGEST_ERROR
+        return await response.read() if short else None
 
     def tell(self, response: aiohttp.ClientResponse, paced: Paced) -> None:
         response.paceline = paced  # type: ignore[attr-defined] # there is no place for such things

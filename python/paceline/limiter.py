@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Self
 
-    from paceline.status import RateLimitStatus
+    from paceline.status import Explanation, RateLimitStatus
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
@@ -42,6 +42,13 @@ class _Limiter(_native.Limiter):
         fallback: Literal["local"] | None = None,
         lease: float | None = None,
         storage_timeout: float = 0.25,
+        learn_first: bool = False,
+        adaptive: bool = False,
+        also_parents: bool = False,
+        account: str | None = None,
+        headers_map: Mapping[str, str] | None = None,
+        use_provider_profiles: bool = True,
+        authenticated: bool = False,
         clock: _native.VirtualClock | None = None,
     ) -> None:
         self.retry = retry or RetryConfig()
@@ -56,6 +63,13 @@ class _Limiter(_native.Limiter):
             fallback=fallback,
             lease=lease,
             storage_timeout=storage_timeout,
+            learn_first=learn_first,
+            adaptive=adaptive,
+            also_parents=also_parents,
+            account=account,
+            headers_map=headers_map,
+            use_provider_profiles=use_provider_profiles,
+            authenticated=authenticated,
             clock=clock,
         )
         _process.used(self, shared=storage != "memory")
@@ -63,6 +77,18 @@ class _Limiter(_native.Limiter):
     def get_status(self, endpoint: str) -> RateLimitStatus | None:
         """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
         return status.read(self, endpoint)
+
+    def explain(self, endpoint: str) -> Explanation:
+        """Say which limits a call to an endpoint meets, and why those; ``print`` it.
+
+        >>> from paceline import RateLimiter
+        >>> limiter = RateLimiter()
+        >>> limiter.set_limit("api.example.com", limit=60, window="1m")
+        >>> print(limiter.explain("https://api.example.com/users/7"))
+        https://api.example.com governs https://api.example.com/users/7: no narrower one is known
+          60/1m: 60 left, set by you
+        """
+        return status.explain(self, endpoint)
 
     def limit(
         self, endpoint: str, cost: Mapping[str, float] | None = None
@@ -132,6 +158,20 @@ class RateLimiter(_Limiter):
             ``0.1``: many calls then cost one round trip, and all processes together still never
             exceed the limit. For calls that spend one request and nothing else.
         storage_timeout: seconds that one visit to a server may take.
+        learn_first: where nothing is known of an endpoint, one request goes ahead and the others
+            follow its answer.
+        adaptive: where a server says nothing of its limits, search for the rate that it allows:
+            start slowly, rise while requests pass, fall back a little when one is refused. What was
+            found is kept in the store.
+        also_parents: charge a request in every scope with a limit that it belongs to, not only in
+            the narrowest: all of them or none.
+        account: for whom calls count that name no account, apart from others at the same endpoint.
+            A name such as ``"team-a"``, and no secret: it is part of keys and messages.
+        headers_map: headers of one's own in which servers state a limit, by what they hold:
+            ``limit``, ``remaining``, ``reset``, ``retry_after``.
+        use_provider_profiles: whether to use what is built in about single hosts: how to read them,
+            and what they document of their limits.
+        authenticated: whether calls carry credentials, for hosts that document other limits then.
         clock: a clock that moves when told to, for tests.
 
     Raises:
@@ -144,7 +184,13 @@ class RateLimiter(_Limiter):
     _session: requests.Session | None = None
 
     def request(
-        self, method: str, url: str, *, cost: Mapping[str, float] | None = None, **kwargs: Any
+        self,
+        method: str,
+        url: str,
+        *,
+        cost: Mapping[str, float] | None = None,
+        account: str | None = None,
+        **kwargs: Any,
     ) -> requests.Response:
         """Send a request when the limits allow, and learn from the answer.
 
@@ -152,6 +198,7 @@ class RateLimiter(_Limiter):
             method: the HTTP method.
             url: where to; the narrowest scope with a limit governs.
             cost: what it spends beside one request, such as ``{"tokens": 1500}``.
+            account: for whom it counts; see the limiter's ``account``.
             **kwargs: whatever :meth:`requests.Session.request` takes.
 
         Returns:
@@ -163,9 +210,9 @@ class RateLimiter(_Limiter):
 
         """
         session = self._session or self._open()
-        if cost is None:
+        if cost is None and account is None:
             return session.request(method, url, **kwargs)
-        with spending(cost):
+        with spending(cost, account=account):
             return session.request(method, url, **kwargs)
 
     def _open(self) -> requests.Session:

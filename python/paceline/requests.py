@@ -10,6 +10,7 @@ import requests.utils
 import urllib3.exceptions
 
 from paceline import _drive
+from paceline._flow import LONGEST_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,6 +81,14 @@ class _Call:
 
     def read(self, response: requests.Response) -> tuple[int, Iterable[tuple[str, str]]]:
         return response.status_code, response.headers.lower_items()
+
+    def kind(self, response: requests.Response) -> str | None:
+        return response.headers.get("content-type")
+
+    async def body(self, response: requests.Response) -> bytes | None:
+        length = response.headers.get("content-length", "")
+        # It is kept, and read again from there.
+        return response.content if length.isdecimal() and int(length) <= LONGEST_ERROR else None
 
     def tell(self, response: requests.Response, paced: Paced) -> None:
         response.paceline = paced  # type: ignore[attr-defined] # there is no place for such things

@@ -49,6 +49,9 @@ class RetryConfig:
     #: ``"safe"`` sends a method that is not idempotent again only after a 429, or if the request
     #: has an ``Idempotency-Key``
     replay: Literal["all", "safe"] = "all"
+    #: the share of all requests that may be retries, 0 to 1, beside the first few: so that an
+    #: outage is not multiplied. What is sent again after a 429 is not counted: a limit paces it.
+    budget: float = 0.2
     #: whether a connection that could not be made, or broke before there was an answer, is
     #: treated like a 503
     retry_on_connection_error: bool = False
@@ -81,4 +84,5 @@ class RetryConfig:
             retry_on_status=list(retry_on_status),
             jitter=self.jitter,
             replay=self.replay,
+            budget=self.budget,
         )

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline._native import Limiter
+    from paceline._native import Limiter, Scoped
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,35 @@ class RateLimitStatus(DimensionStatus):
     dimensions: dict[str, DimensionStatus]
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """Which limits a call meets, and why those. Printed, it says so in words."""
+
+    #: the scope that governs; ``None`` where none does
+    governing: RateLimitStatus | None
+    #: wider scopes with limits, which are charged only with ``also_parents``
+    wider: tuple[RateLimitStatus, ...]
+    words: str
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return self.words
+
+
+def explain(limiter: Limiter, endpoint: str) -> Explanation:
+    """Say which limits a call meets, and why those."""
+    words, scopes = limiter.explained(endpoint)
+    found = tuple(map(_status, scopes))
+    return Explanation(found[0] if found else None, found[1:], words)
+
+
 def read(limiter: Limiter, endpoint: str) -> RateLimitStatus | None:
     """Read the state of the scope that governs an endpoint; ``None`` where nothing is known."""
     found = limiter.status(endpoint)
-    if found is None:
-        return None
+    return None if found is None else _status(found)
+
+
+def _status(found: Scoped) -> RateLimitStatus:
     scope, hold, levels = found
     now = datetime.now(timezone.utc)
     dimensions: dict[str, DimensionStatus] = {}

@@ -294,7 +294,13 @@ impl Answer<'_> {
         let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
         let last = fixed.and_then(|fixed| fixed.last_reset(self.now));
         let blur = BLUR.min(lane.limit().window.duration() / 2);
-        let next_window = reset.zip(known).is_some_and(|(told, known)| told > known.after(blur));
+        // More is left than there can be in the present window, so it is over, however little later the
+        // next one is told to end.
+        let most = lane.remaining(self.now).plus(self.uncertain);
+        let came_back = self.signal.remaining.is_some_and(|left| Amount::units(left) > most);
+        let next_window = reset.zip(known).is_some_and(|(told, known)| {
+            told > known.after(blur) || (came_back && told > known && !self.late)
+        });
         // An earlier reset is that of a window before, unless the newest answer says it.
         let sooner = reset.zip(known).is_some_and(|(told, known)| known > told.after(blur));
         if sooner && self.late {

@@ -52,7 +52,7 @@ impl fmt::Display for Explanation {
         let because = match (scope.contains("/#"), *scope == self.endpoint, wider.is_empty()) {
             (true, ..) => "the server counts it in that bucket of its own",
             (_, true, _) => "it has limits of its own",
-            (_, _, true) => "it is the only scope there of which anything is known",
+            (_, _, true) => "no narrower one is known",
             (_, _, false) => "of the scopes with a limit it is the narrowest",
         };
         write!(f, "{scope} governs {}: {because}", self.endpoint)?;

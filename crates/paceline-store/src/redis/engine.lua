@@ -628,7 +628,9 @@ local function learning()
       end
     end
     local blur = min(BLUR, floor(lane[WINDOW] / 2))
-    local next_window = reset and known and reset > known + blur
+    local came_back = signal[S_LEFT] >= 0 and signal[S_LEFT] * UNIT > remaining(lane) + uncertain
+    local next_window = reset and known
+      and (reset > known + blur or (came_back and reset > known and not late))
     if reset and known and known > reset + blur and late then return end
     -- The end of a window stands still until it has come, and then all is there again.
     local is_early = known and known > floor(blur / 4)
