@@ -231,13 +231,13 @@ class RateLimiter(_Limiter):
     def wrap_session(self, session: requests.Session) -> requests.Session:
         """Pace everything that a session sends, redirects included, and give the session back.
 
-        What is mounted on it stays in use beneath.
+        What is mounted on it stays in use beneath. To wrap it again with the same limiter changes
+        nothing.
         """
-        from paceline.requests import RateLimitAdapter  # noqa: PLC0415
+        from paceline.requests import paced  # noqa: PLC0415
 
         for prefix, adapter in list(session.adapters.items()):
-            if not isinstance(adapter, RateLimitAdapter):
-                session.mount(prefix, RateLimitAdapter(self, adapter))
+            session.mount(prefix, paced(adapter, self))
         return session
 
 

@@ -54,6 +54,18 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
         self.adapter.close()
 
 
+def paced(
+    adapter: requests.adapters.BaseAdapter, limiter: RateLimiter | AsyncRateLimiter
+) -> requests.adapters.BaseAdapter:
+    """Put an adapter of this limiter before another one, unless there is one already."""
+    it = adapter
+    while isinstance(it, RateLimitAdapter):
+        if it.limiter is limiter:
+            return adapter
+        it = it.adapter
+    return RateLimitAdapter(limiter, adapter)
+
+
 class _Call:
     """One request on its way."""
 

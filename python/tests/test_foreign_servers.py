@@ -118,10 +118,9 @@ def check_windows(url: str, windows: int, window: float, late: float = 0) -> Non
     """Follow so many windows, each of which frees a whole limit.
 
     ``late`` is by how much a server tells their ends later than they come: who believes it opens
-    the next one so much later.
+    the next one so much later, and spreads a window over so much more.
     """
-    seconds = windows * (window + late) - late
-    Traffic(url, seconds).run().check(windows * LIMIT)
+    Traffic(url, windows * (window + late)).run().check(windows * LIMIT)
 
 
 def test_flask_limiter_fixed_window() -> None:

@@ -126,6 +126,13 @@ def test_a_session_is_wrapped_once_and_keeps_its_adapters(
     session.get(server.url)
     session.get(server.url)
     assert clock.now == 60
+    other = RateLimiter(clock=clock)
+    other.set_limit(server.url, limit=9, window="1d")
+    limiter.wrap_session(other.wrap_session(session)).get(server.url)
+    assert clock.now == 120
+    status = other.get_status(server.url)
+    assert status is not None
+    assert status.remaining == 8, "both count"
     session.close()
 
 

@@ -14,8 +14,10 @@ use std::time::Duration;
 /// The least hold after a rejection that names no usable wait; doubles with each repetition.
 const FLOOR: Duration = Duration::from_millis(100);
 /// Resets of one window, told by several responses, differ by rounding and latency: by so much, but
-/// not by half a window.
+/// not by a whole window.
 const BLUR: Duration = Duration::from_millis(1_500);
+/// By so much when they are told in whole seconds.
+const ROUNDED: Duration = Duration::from_secs(1);
 /// And by so much in any case.
 const SLIGHT: Duration = Duration::from_millis(10);
 /// How many limits a server can teach one scope: a hostile one could make up names for ever.
@@ -293,7 +295,7 @@ impl Answer<'_> {
         let fixed = lane.as_fixed();
         let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
         let last = fixed.and_then(|fixed| fixed.last_reset(self.now));
-        let blur = BLUR.min(lane.limit().window.duration() / 2);
+        let blur = BLUR.min(lane.limit().window.duration());
         // More is left than there can be in the present window, so it is over, however little later the
         // next one is told to end.
         let most = lane.remaining(self.now).plus(self.uncertain);
@@ -309,9 +311,12 @@ impl Answer<'_> {
         // The end of a window stands still until it has come, and then all is there again. Where it moves
         // on before, and not even half of all is there, it is the end of a span that slides.
         let is_early = known.is_some_and(|known| known > self.now.after(blur / 4));
+        let moved = reset
+            .zip(known)
+            .is_some_and(|(told, known)| told > known.after((ROUNDED + SLIGHT).max(blur)));
         let half = lane.limit().units / 2;
         let fell = self.signal.remaining.is_some_and(|left| left <= half);
-        if next_window && is_early && fell && !self.late && !self.rejected {
+        if moved && is_early && fell && !self.late && !self.rejected {
             lane.slide(self.span().unwrap_or(lane.limit().window), self.now);
             return self.teach_span(lane);
         }

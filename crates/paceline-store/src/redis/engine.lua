@@ -22,7 +22,7 @@ local SECOND = 1000000000
 -- As in state.rs and learn.rs.
 local PATIENCE, REMEMBERED, KEPT = 30 * SECOND, 600 * SECOND, 10
 local SOON, NO_ANSWER = 5 * SECOND, 150 * SECOND
-local FLOOR, BLUR, SLIGHT = SECOND / 10, 1.5 * SECOND, SECOND / 100
+local FLOOR, BLUR, ROUNDED, SLIGHT = SECOND / 10, 1.5 * SECOND, SECOND, SECOND / 100
 local MOST_LEARNED, FARTHEST, MOST = 8, 86400 * SECOND, 1000000000000
 local LONGEST = 3650 * 86400 * SECOND
 -- As in search.rs, where a search is { peak, passed, since, refused, streak }.
@@ -627,7 +627,7 @@ local function learning()
         last = lane[LAST]
       end
     end
-    local blur = min(BLUR, floor(lane[WINDOW] / 2))
+    local blur = min(BLUR, lane[WINDOW])
     local came_back = signal[S_LEFT] >= 0 and signal[S_LEFT] * UNIT > remaining(lane) + uncertain
     local next_window = reset and known
       and (reset > known + blur or (came_back and reset > known and not late))
@@ -635,7 +635,8 @@ local function learning()
     -- The end of a window stands still until it has come, and then all is there again.
     local is_early = known and known > floor(blur / 4)
     local fell = signal[S_LEFT] >= 0 and signal[S_LEFT] <= floor(lane[UNITS] / 2)
-    if next_window and is_early and fell and not late and not rejected then
+    local moved = reset and known and reset > known + max(ROUNDED + SLIGHT, blur)
+    if moved and is_early and fell and not late and not rejected then
       local limit = limit_of(lane)
       limit[WINDOW], limit[KIND] = span_of(signal) or limit[WINDOW], STRICT
       relimit(lane, limit)
