@@ -58,7 +58,9 @@ impl Fixed {
     /// Gives back `amount` that was spent at `at`, if that was in the present window.
     pub fn refund(&mut self, amount: Amount, at: Tick, limit: Amount, window: u64, now: Tick) {
         *self = self.rolled(limit, window, now);
+        // A window that was only guessed may be too short for its reset.
         let began = self.reset.map_or(0, |reset| reset.as_nanos().saturating_sub(window));
+        let began = self.began.map_or(began, |first| first.as_nanos().min(began));
         if at.as_nanos() < began {
             return;
         }

@@ -258,7 +258,9 @@ local function refund(lane, amount, at)
     end
   else
     roll(lane)
-    if lane[RESET] == NEVER or at >= lane[RESET] - lane[WINDOW] then
+    local began = lane[RESET] ~= NEVER and lane[RESET] - lane[WINDOW] or NEVER
+    if lane[START] ~= NEVER then began = min(began, lane[START]) end
+    if at >= began then
       if lane[DUE] ~= NEVER then
         local span, left = rest_of(lane, lane[DUE]), max(lane[UNITS] * UNIT - lane[LEVEL], 0)
         if left == 0 then span, left = lane[WINDOW], lane[UNITS] * UNIT end
