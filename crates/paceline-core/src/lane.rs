@@ -132,10 +132,23 @@ impl Lane {
         }
     }
 
-    /// Turns a window of the server's into a limit that holds in any span of `window`.
-    pub(crate) fn slide(&mut self, window: Window, now: Tick) {
+    /// Turns a window of the server's, of which so many units are left, into a limit that holds in any
+    /// span of `window`. What was spent was spent evenly, as far as is known.
+    pub(crate) fn slide(&mut self, window: Window, left: u64, now: Tick) {
         let limit = Limit { window, strict: true, ..Limit::clone(&self.limit) };
-        self.relimit(limit, now);
+        let spent = Amount::units(limit.units.saturating_sub(left));
+        *self = Self::new(limit);
+        let log = Log::spread(spent, self.window(), self.lasting(), now);
+        self.bucket = Bucket::Strict(Box::new(log));
+    }
+
+    /// How long what was spent counts: where that was only seen, a little longer than the window, for a
+    /// request is counted later than it leaves.
+    fn lasting(&self) -> u64 {
+        match self.limit.origin {
+            Origin::Configured => self.window(),
+            _ => self.window() + self.window() / 64,
+        }
     }
 
     /// Whether nobody knows if the server has room for `amount`: it has to be tried.
@@ -231,12 +244,12 @@ impl Lane {
     /// Pays `amount`, whether or not it could wait longer.
     #[inline]
     pub fn spend(&mut self, amount: Amount, now: Tick) {
-        let (whole, window) = (self.whole(), self.window());
+        let (whole, window, lasting) = (self.whole(), self.window(), self.lasting());
         match &mut self.bucket {
             Bucket::Gcra(tat) => {
                 *tat = gcra::spend(*tat, self.rate.debit(amount), self.rate.at(now));
             }
-            Bucket::Strict(log) => log.spend(amount, whole, window, now),
+            Bucket::Strict(log) => log.spend(amount, whole, lasting, now),
             Bucket::Fixed(fixed) => fixed.spend(amount, whole, window, now),
         }
     }

@@ -317,7 +317,11 @@ impl Answer<'_> {
         let half = lane.limit().units / 2;
         let fell = self.signal.remaining.is_some_and(|left| left <= half);
         if moved && is_early && fell && !self.late && !self.rejected {
-            lane.slide(self.span().unwrap_or(lane.limit().window), self.now);
+            // Just after its end has moved on, whole seconds tell it up to one too late.
+            let told = self.signal.reset.map(|told| told.checked_sub(ROUNDED).unwrap_or(told));
+            let told = told.and_then(Window::from_duration).map(Window::snapped);
+            let window = self.signal.window.or(told).unwrap_or(lane.limit().window);
+            lane.slide(window, self.signal.remaining.unwrap_or(0), self.now);
             return self.teach_span(lane);
         }
         let mut limit = Limit::clone(lane.limit());
@@ -382,7 +386,9 @@ impl Answer<'_> {
         if let Some(left) = self.signal.remaining {
             let before = lane.remaining(self.now);
             let after = reconcile(before, Amount::units(left), self.uncertain, self.late);
-            if after < before {
+            // What is about to pass here and there at the same time differs by the way there and back.
+            let slight = Amount::units(lane.limit().units / 32 + 1);
+            if before > after.plus(slight) {
                 lane.spend(before.minus(after), self.now);
             }
         }

@@ -29,6 +29,19 @@ pub(crate) struct Entry {
 }
 
 impl Log {
+    /// What `spent` looks like when it was spent evenly over the last window, to last so long each.
+    pub(crate) fn spread(spent: Amount, window: u64, lasting: u64, now: Tick) -> Self {
+        const PARTS: u64 = 8;
+        let part = Amount::from_millionths(spent.millionths() / PARTS);
+        let entry = |k: u64| {
+            let opened = now.as_nanos().saturating_sub(window / PARTS * (PARTS - 1 - k));
+            let all = (0..k).fold(Amount::ZERO, |sum, _| sum.plus(part));
+            let amount = if k == PARTS - 1 { spent.minus(all) } else { part };
+            Entry { opened, frees: opened.saturating_add(lasting).saturating_add(1), amount }
+        };
+        Self { entries: (0..PARTS).map(entry).collect(), spent }
+    }
+
     /// How many nanoseconds until `amount` fits under `limit`; 0 when it does now.
     ///
     /// An amount above the whole limit fits when nothing else is in the window (rule 5).

@@ -315,7 +315,6 @@ impl Dice {
             reset: some(self, 4).then(|| Duration::from_millis(self.upto(70_000))),
             window: (self.below(3) == 0).then(|| Window::parse("1m").expect("a window")),
             counting: if self.below(2) == 0 { Counting::Fixed } else { Counting::Bucket },
-            ..Signal::default()
         }
     }
 }

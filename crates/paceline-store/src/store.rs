@@ -214,7 +214,7 @@ pub struct Grant {
     /// What and when.
     pub receipt: Receipt,
     /// The same in wider scopes, where these are charged as well; see [`Nested`](crate::Nested).
-    pub wider: Vec<Grant>,
+    pub wider: Vec<Self>,
 }
 
 impl Grant {

@@ -510,8 +510,9 @@ impl Limiter {
         {
             found = self.inner.store.snapshot(&self.inner.places.route(http))?;
         }
-        let known = found.filter(|(_, state, now)| state.governs(*now));
-        Ok(known.map(|(key, state, now)| (Self::display(&key), state.status(now))))
+        let known = found.map(|(key, state, now)| (Self::display(&key), state.status(now)));
+        // That somebody goes first there is nothing to tell.
+        Ok(known.filter(|(_, status)| !status.limits.is_empty() || !status.hold.is_zero()))
     }
 
     /// Knows an API of the user's from now on: which headers of its responses state which limits.

@@ -211,21 +211,27 @@ local function wait_lane(lane, amount)
   return max(ends, 0)
 end
 
+-- How long what was spent counts: where that was only seen, a little longer than the window.
+local function lasting_of(lane)
+  return lane[ORIGIN] == BY_HAND and lane[WINDOW] or lane[WINDOW] + floor(lane[WINDOW] / 64)
+end
+
 local function spend_lane(lane, amount)
   local kind = lane[KIND]
   if kind == BUCKET then
     lane[LEVEL] = min(lane[LEVEL] + ticks(lane, amount), CENTURY)
   elseif kind == STRICT then
     local entries, limit, window = lane[ENTRIES], lane[UNITS] * UNIT, lane[WINDOW]
+    local lasting = lasting_of(lane)
     while entries[1] and entries[1][2] <= 0 do
       lane[LEVEL] = max(lane[LEVEL] - entries[1][3], 0)
       table.remove(entries, 1)
     end
-    local frees = window + 1
-    if amount > limit then frees = frees + muldiv_up(amount - limit, window, limit) end
+    local frees = lasting + 1
+    if amount > limit then frees = frees + muldiv_up(amount - limit, lasting, limit) end
     lane[LEVEL] = lane[LEVEL] + amount
     local last = entries[#entries]
-    if last and last[1] + floor(window / 128) > 0 then
+    if last and last[1] + floor(lasting / 128) > 0 then
       last[3], last[2] = last[3] + amount, max(last[2], frees)
     else
       if last then frees = max(frees, last[2]) end
@@ -603,6 +609,19 @@ local function learning()
     correct(lane, signal, uncertain, late)
   end
 
+  -- Turns a window of the server's into a limit that holds in any span; it was spent evenly.
+  local function slide(lane, left)
+    local spent = max(lane[UNITS] - left, 0) * UNIT
+    local part, step = floor(spent / 8), floor(lane[WINDOW] / 8)
+    compile(lane)
+    lane[KIND], lane[LEVEL], lane[ENTRIES] = STRICT, spent, {}
+    lane[RESET], lane[START], lane[LAST], lane[SPREAD], lane[DUE] = NEVER, NEVER, NEVER, false, NEVER
+    for k = 0, 7 do
+      local opened, amount = -step * (7 - k), k == 7 and spent - 7 * part or part
+      lane[ENTRIES][k + 1] = { opened, opened + lasting_of(lane) + 1, amount }
+    end
+  end
+
   -- Follows a limit that holds in any span of its window.
   local function teach_span(lane, signal, uncertain, late)
     local limit = limit_of(lane)
@@ -613,7 +632,7 @@ local function learning()
     if signal[S_LEFT] < 0 then return end
     local before = remaining(lane)
     local after = reconcile(before, signal[S_LEFT] * UNIT, uncertain, late)
-    if after < before then spend_lane(lane, before - after) end
+    if before > after + (floor(lane[UNITS] / 32) + 1) * UNIT then spend_lane(lane, before - after) end
   end
 
   local function teach_window(lane, signal, uncertain, late, rejected)
@@ -639,9 +658,10 @@ local function learning()
     local fell = signal[S_LEFT] >= 0 and signal[S_LEFT] <= floor(lane[UNITS] / 2)
     local moved = reset and known and reset > known + max(ROUNDED + SLIGHT, blur)
     if moved and is_early and fell and not late and not rejected then
-      local limit = limit_of(lane)
-      limit[WINDOW], limit[KIND] = span_of(signal) or limit[WINDOW], STRICT
-      relimit(lane, limit)
+      local told = signal[S_RESET] >= ROUNDED and signal[S_RESET] - ROUNDED or signal[S_RESET]
+      told = told > 0 and told <= LONGEST and snapped(told) or lane[WINDOW]
+      lane[WINDOW] = signal[S_WINDOW] > 0 and signal[S_WINDOW] or told
+      slide(lane, signal[S_LEFT])
       return teach_span(lane, signal, uncertain, late)
     end
     local limit = limit_of(lane)
