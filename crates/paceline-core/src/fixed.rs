@@ -10,6 +10,9 @@
 use crate::{Amount, Tick};
 use std::time::Duration;
 
+/// Windows after a rejection in which no more is tried than passed before it.
+const AGAIN: u8 = 6;
+
 /// The state of a fixed window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fixed {
@@ -21,9 +24,10 @@ pub struct Fixed {
     pub(crate) began: Option<Tick>,
     /// The reset before that, from which the window can be measured.
     pub(crate) last: Option<Tick>,
-    /// Nobody stated the limit: it is what passed until a rejection. Whatever is more than that is
-    /// tried one at a time instead of waited for.
+    /// Nobody stated the limit: it is what passed until a rejection.
     pub(crate) unstated: bool,
+    /// Windows since that rejection, the one before which everything was counted; zero before it.
+    pub(crate) quiet: u8,
     /// The window before was all but used up: this one is spread.
     pub(crate) spread: bool,
     /// When the next unit is due in a window that is spread.
@@ -34,11 +38,11 @@ impl Fixed {
     /// Nanoseconds until `amount` fits under `limit`; 0 when it does now.
     #[must_use]
     pub fn wait(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> u64 {
-        if self.unstated {
-            return 0;
-        }
         let current = self.rolled(limit, window, now);
         let fits = current.spent.is_zero() || current.spent.plus(amount) <= limit;
+        if self.is_tried(limit, window, now) && !(fits && current.quiet > 0) {
+            return 0;
+        }
         let when = if fits { current.due } else { current.ends(window) };
         when.map_or(0, |when| when.as_nanos().saturating_sub(now.as_nanos()))
     }
@@ -85,6 +89,19 @@ impl Fixed {
     #[must_use]
     pub fn remaining(&self, limit: Amount, window: u64, now: Tick) -> Amount {
         limit.minus(self.spent(limit, window, now))
+    }
+
+    /// Whether more than was ever seen to pass is tried in the present window, one at a time, instead of
+    /// waited for: before anything was counted, and now and then, for the limit may have been raised.
+    #[must_use]
+    pub fn is_tried(&self, limit: Amount, window: u64, now: Tick) -> bool {
+        let quiet = self.rolled(limit, window, now).quiet;
+        self.unstated && (quiet == 0 || quiet > AGAIN)
+    }
+
+    /// Begins a window that is over anew.
+    pub(crate) fn roll(&mut self, limit: Amount, window: u64, now: Tick) {
+        *self = self.rolled(limit, window, now);
     }
 
     /// What was spent in the present window.
@@ -137,6 +154,7 @@ impl Fixed {
             Some(end) if end <= now => Self {
                 last: self.reset.or(self.last),
                 unstated: self.unstated,
+                quiet: if self.quiet == 0 { 0 } else { self.quiet.saturating_add(1) },
                 // A pause since then says that nobody waits for more.
                 spread: limit.minus(self.spent).millionths() <= limit.millionths() / 8
                     && now.since(end) < Duration::from_nanos(window),

@@ -153,7 +153,10 @@ impl Lane {
 
     /// Whether nobody knows if the server has room for `amount`: it has to be tried.
     pub(crate) fn is_doubtful(&self, amount: Amount, now: Tick) -> bool {
-        self.is_unstated() && !amount.is_zero() && self.remaining(now) < amount
+        let Bucket::Fixed(fixed) = &self.bucket else { return false };
+        fixed.is_tried(self.whole(), self.window(), now)
+            && !amount.is_zero()
+            && self.remaining(now) < amount
     }
 
     /// A limit with the bucket that it has.

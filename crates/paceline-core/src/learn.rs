@@ -98,6 +98,16 @@ impl ScopeState {
         if beyond || !self.lanes.iter().any(|lane| lane.bucket().is_some()) {
             self.phase = Phase::First;
         }
+        if !repeated {
+            // A span that was only seen to slide is longer than it looked.
+            let seen =
+                |lane: &&mut Lane| lane.limit().strict && lane.limit().origin != Origin::Configured;
+            for lane in self.lanes.iter_mut().filter(seen) {
+                let nanos = lane.limit().window.as_nanos();
+                let longer = Window::from_nanos(nanos + nanos / 16).unwrap_or(lane.limit().window);
+                lane.relimit(Limit { window: longer, ..Limit::clone(lane.limit()) }, now);
+            }
+        }
         if let Some(told) = named {
             self.learn_from_rejection(receipt, told, repeated, now);
         }
@@ -122,14 +132,22 @@ impl ScopeState {
         lane.refund(receipt.cost.of(&Dimension::Requests), receipt.at, now);
         let mut limit = Limit::clone(lane.limit());
         let (hold, Some(fixed)) = (self.hold, lane.as_fixed()) else { return };
-        let whole = Amount::units(limit.units);
-        let passed = fixed.spent(whole, limit.window.as_nanos(), now).minus(in_flight);
+        fixed.roll(Amount::units(limit.units), limit.window.as_nanos(), now);
+        let passed = fixed.spent.minus(in_flight).whole().min(Limit::MOST);
+        let seen = fixed.began.map_or(Duration::ZERO, |began| now.since(began)) + told;
+        // Nothing passed: it is not the limit that is lower, but the window that is longer.
+        let too_soon = passed == 0 && fixed.quiet > 0;
         if !repeated {
-            let since = fixed.began.map_or(Duration::ZERO, |began| now.since(began));
-            limit.window = Window::from_duration(since + told).unwrap_or(limit.window);
+            let known = limit.window.duration();
+            let longest = if fixed.quiet > 0 { known.min(seen) } else { seen };
+            let window = if too_soon { known + told } else { longest };
+            limit.window = Window::from_duration(window).unwrap_or(limit.window);
         }
-        limit.units = passed.whole().clamp(1, Limit::MOST);
-        limit.burst = limit.units;
+        if !too_soon {
+            limit.units = passed.max(1);
+            limit.burst = limit.units;
+        }
+        fixed.quiet = u8::from(fixed.began.is_some());
         fixed.reset = Some(hold);
         lane.relimit(limit, now);
     }
@@ -317,9 +335,10 @@ impl Answer<'_> {
         let half = lane.limit().units / 2;
         let fell = self.signal.remaining.is_some_and(|left| left <= half);
         if moved && is_early && fell && !self.late && !self.rejected {
-            // Just after its end has moved on, whole seconds tell it up to one too late.
-            let told = self.signal.reset.map(|told| told.checked_sub(ROUNDED).unwrap_or(told));
-            let told = told.and_then(Window::from_duration).map(Window::snapped);
+            // Just after its end has moved on, whole seconds tell it one too late.
+            let told = self.signal.reset.map(|told| told.as_millis().saturating_sub(500) / 1_000);
+            let told = told.and_then(|secs| u64::try_from(secs.max(1)).ok());
+            let told = told.and_then(|secs| Window::from_duration(Duration::from_secs(secs)));
             let window = self.signal.window.or(told).unwrap_or(lane.limit().window);
             lane.slide(window, self.signal.remaining.unwrap_or(0), self.now);
             return self.teach_span(lane);
@@ -359,7 +378,8 @@ impl Answer<'_> {
         };
         let left = match self.signal.remaining {
             Some(left) => {
-                reconcile(before, Amount::units(left), self.uncertain, self.late && !next_window)
+                let late = self.late && !next_window;
+                reconcile_window(before, Amount::units(left), self.uncertain, late)
             }
             None => before,
         };
@@ -424,6 +444,16 @@ impl Answer<'_> {
                 lane.set_remaining(after, self.now);
             }
         }
+    }
+}
+
+/// Rule 10, in a window that nothing refills: where all that is left may be under way already, the
+/// answers to that are waited for, which takes no longer than they do. A stranger with the same key
+/// would be noticed only when nothing is left.
+fn reconcile_window(predicted: Amount, told: Amount, uncertain: Amount, late: bool) -> Amount {
+    match told <= uncertain {
+        true => Amount::ZERO,
+        false => reconcile(predicted, told, uncertain, late),
     }
 }
 

@@ -91,6 +91,9 @@ pub struct LaneRecord {
     spread: bool,
     #[serde(default = "never")]
     due: Offset,
+    /// Windows since a rejection that told what nobody stated.
+    #[serde(default)]
+    quiet: u8,
     /// A limit that is searched for: the peak, what passed, since when, when it was refused, and what
     /// passed since then.
     #[serde(default)]
@@ -253,6 +256,7 @@ impl LaneRecord {
             name: limit.name.as_deref().unwrap_or_default().to_owned(),
             spread: false,
             due: NEVER,
+            quiet: 0,
             search: lane.search().map(|search| {
                 let refused = (search.refused != Tick::ZERO).then_some(search.refused);
                 let since = (search.since != Tick::ZERO).then_some(search.since);
@@ -275,6 +279,7 @@ impl LaneRecord {
             Bucket::Fixed(fixed) => {
                 record.kind = 2 + u8::from(fixed.unstated);
                 record.spread = fixed.spread;
+                record.quiet = fixed.quiet;
                 record.due = frame.known(fixed.due);
                 record.level = fixed.spent.millionths();
                 record.reset = frame.known(fixed.reset);
@@ -321,6 +326,7 @@ impl LaneRecord {
                 last: frame.maybe(self.last),
                 unstated: self.kind == 3,
                 spread: self.spread,
+                quiet: self.quiet,
                 due: frame.maybe(self.due),
             })),
         };

@@ -37,7 +37,8 @@ local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES, QUICKEST = 9, 10, 11, 12, 13, 14, 
 -- Fields of a limit.
 local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
 local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
-local SPREAD, DUE, SEARCH = 16, 17, 18
+local SPREAD, DUE, QUIET, SEARCH = 16, 17, 18, 19
+local AGAIN = 6
 local OPEN, FIRST, ASKING = 0, 1, 2
 local BUCKET, STRICT, FIXED, UNSTATED = 0, 1, 2, 3
 local REGISTRY, DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 0, 1, 2, 3, 4
@@ -166,10 +167,20 @@ local function roll(lane)
     -- What follows a window that was used up is spread, but not after a pause.
     local limit, ended = lane[UNITS] * UNIT, lane[RESET]
     if ended == NEVER then ended = lane[START] + lane[WINDOW] end
+    if lane[QUIET] > 0 then lane[QUIET] = min(lane[QUIET] + 1, 255) end
     lane[SPREAD] = max(limit - lane[LEVEL], 0) <= floor(limit / 8) and -ended < lane[WINDOW]
     if lane[RESET] ~= NEVER then lane[LAST] = lane[RESET] end
     lane[LEVEL], lane[RESET], lane[START], lane[DUE] = 0, NEVER, NEVER, NEVER
   end
+end
+
+-- Whether more than was ever seen to pass is tried in the present window, instead of waited for.
+local function is_tried(lane)
+  if lane[KIND] ~= UNSTATED then return false end
+  local known = lane[RESET] ~= NEVER or lane[START] ~= NEVER
+  local quiet = lane[QUIET]
+  if quiet > 0 and known and window_of(lane) == NEVER then quiet = quiet + 1 end
+  return quiet == 0 or quiet > AGAIN
 end
 
 -- What is left of the present window after an instant.
@@ -203,11 +214,12 @@ local function wait_lane(lane, amount)
     end
     return due
   end
-  if kind == UNSTATED then return 0 end
   local ends, spent = window_of(lane)
+  local fits = spent == 0 or spent + amount <= limit
+  if is_tried(lane) and not (fits and lane[QUIET] > 0) then return 0 end
   -- What was spent counts as of a window that is not over, or as nothing.
   local over = ends == NEVER and (lane[RESET] ~= NEVER or lane[START] ~= NEVER)
-  if spent == 0 or spent + amount <= limit then return over and 0 or max(lane[DUE], 0) end
+  if fits then return over and 0 or max(lane[DUE], 0) end
   return max(ends, 0)
 end
 
@@ -339,7 +351,7 @@ local function relimit(lane, limit)
   if not stays then
     lane[KIND] = limit[KIND] == STRICT and STRICT or BUCKET
     lane[LEVEL], lane[ENTRIES], lane[RESET], lane[START], lane[LAST] = 0, {}, NEVER, NEVER, NEVER
-    lane[SPREAD], lane[DUE] = false, NEVER
+    lane[SPREAD], lane[DUE], lane[QUIET] = false, NEVER, 0
     if used > 0 then spend_lane(lane, used) end
   end
 end
@@ -369,7 +381,7 @@ local function age(state)
     end
     -- What the first release did not know.
     lane[NAME], lane[SPREAD] = lane[NAME] or '', lane[SPREAD] or false
-    lane[DUE] = lane[DUE] or NEVER
+    lane[DUE], lane[QUIET] = lane[DUE] or NEVER, lane[QUIET] or 0
     if lane[DUE] ~= NEVER then past(lane, DUE) end
     local search = lane[SEARCH]
     for field = SINCE_PASSED, search and REFUSED or 0 do
@@ -616,6 +628,7 @@ local function learning()
     compile(lane)
     lane[KIND], lane[LEVEL], lane[ENTRIES] = STRICT, spent, {}
     lane[RESET], lane[START], lane[LAST], lane[SPREAD], lane[DUE] = NEVER, NEVER, NEVER, false, NEVER
+    lane[QUIET] = 0
     for k = 0, 7 do
       local opened, amount = -step * (7 - k), k == 7 and spent - 7 * part or part
       lane[ENTRIES][k + 1] = { opened, opened + lasting_of(lane) + 1, amount }
@@ -658,8 +671,8 @@ local function learning()
     local fell = signal[S_LEFT] >= 0 and signal[S_LEFT] <= floor(lane[UNITS] / 2)
     local moved = reset and known and reset > known + max(ROUNDED + SLIGHT, blur)
     if moved and is_early and fell and not late and not rejected then
-      local told = signal[S_RESET] >= ROUNDED and signal[S_RESET] - ROUNDED or signal[S_RESET]
-      told = told > 0 and told <= LONGEST and snapped(told) or lane[WINDOW]
+      local told = max(floor((floor(signal[S_RESET] / (SECOND / 1000)) - 500) / 1000), 1) * SECOND
+      if told > LONGEST then told = lane[WINDOW] end
       lane[WINDOW] = signal[S_WINDOW] > 0 and signal[S_WINDOW] or told
       slide(lane, signal[S_LEFT])
       return teach_span(lane, signal, uncertain, late)
@@ -691,7 +704,13 @@ local function learning()
     reset = reset or known
     local left = predicted
     if signal[S_LEFT] >= 0 then
-      left = reconcile(predicted, signal[S_LEFT] * UNIT, uncertain, late and not next_window)
+      left = signal[S_LEFT] * UNIT
+      -- Where all that is left may be under way already, the answers to that are waited for.
+      if left <= uncertain then
+        left = 0
+      else
+        left = reconcile(predicted, left, uncertain, late and not next_window)
+      end
     end
     roll(lane)
     lane[LEVEL] = max(whole - left, 0)
@@ -766,22 +785,30 @@ local function learning()
     local in_flight = of(state[YOUNG], 'requests') + of(state[OLD], 'requests')
     if #state[LANES] == 0 and told <= LONGEST then
       local lane = { 'requests', 1, told, 1, ESTIMATED, 0, 0, 1, UNSTATED, 0, {}, NEVER, NEVER, NEVER, '',
-        false, NEVER }
+        false, NEVER, 0 }
       compile(lane)
       state[LANES][1] = lane
     end
     local lane = unstated(state)
     if not lane then return end
     refund(lane, of(cost, 'requests'), at)
+    roll(lane)
     local limit = limit_of(lane)
-    local _, spent = window_of(lane)
-    local passed = floor(max(spent - in_flight, 0) / UNIT)
+    local passed = min(floor(max(lane[LEVEL] - in_flight, 0) / UNIT), MOST)
+    local seen = (lane[START] ~= NEVER and max(-lane[START], 0) or 0) + told
+    -- Nothing passed: it is not the limit that is lower, but the window that is longer.
+    local too_soon = passed == 0 and lane[QUIET] > 0
     if not repeated then
-      local began = lane[START] ~= NEVER and max(-lane[START], 0) or 0
-      if began + told <= LONGEST then limit[WINDOW] = began + told end
+      local known = limit[WINDOW]
+      local window = lane[QUIET] > 0 and min(known, seen) or seen
+      if too_soon then window = known + told end
+      if window <= LONGEST then limit[WINDOW] = window end
     end
-    limit[UNITS] = min(max(passed, 1), MOST)
-    limit[BURST] = limit[UNITS]
+    if not too_soon then
+      limit[UNITS] = max(passed, 1)
+      limit[BURST] = limit[UNITS]
+    end
+    lane[QUIET] = lane[START] ~= NEVER and 1 or 0
     lane[RESET] = state[HOLD]
     relimit(lane, limit)
   end
@@ -800,6 +827,17 @@ local function learning()
       end
     end
     if (named and named > max_hold) or not refills then state[PHASE] = FIRST end
+    if not repeated then
+      -- A span that was only seen to slide is longer than it looked.
+      for _, lane in ipairs(state[LANES]) do
+        if lane[KIND] == STRICT and lane[ORIGIN] ~= BY_HAND then
+          local limit = limit_of(lane)
+          local longer = limit[WINDOW] + floor(limit[WINDOW] / 16)
+          if longer <= LONGEST then limit[WINDOW] = longer end
+          relimit(lane, limit)
+        end
+      end
+    end
     if named then learn_from_rejection(state, cost, at, named, repeated) end
   end
 
@@ -892,7 +930,7 @@ local function relative(at) return (at - now) * 1000 end
 -- What nobody stated a limit for has to be tried where more passes than ever did.
 local function doubtful(state, cost)
   local lane = unstated(state)
-  local amount = lane and of(cost, lane[DIMENSION]) or 0
+  local amount = lane and is_tried(lane) and of(cost, lane[DIMENSION]) or 0
   return amount > 0 and remaining(lane) < amount
 end
 
