@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Windows after a rejection in which no more is tried than passed before it.
 const AGAIN: u8 = 6;
 
+/// How far apart requests go at most while the end of a window is not told.
+const UNTOLD: Duration = Duration::from_secs(1);
+
 /// The state of a fixed window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fixed {
@@ -54,7 +57,10 @@ impl Fixed {
         if self.spread {
             let due = self.due.unwrap_or(now);
             let left = limit.minus(self.spent).max(Amount::ONE);
-            self.due = Some(due.after(share(self.rest(due, window), amount.min(left), left)));
+            let step = share(self.rest(due, window), amount.min(left), left);
+            // Nobody is kept waiting for an end that is only guessed: the first answer will tell it.
+            let most = if self.reset.is_some() { step } else { UNTOLD };
+            self.due = Some(due.after(step.min(most)));
         }
         self.spent = self.spent.plus(amount);
     }
@@ -133,12 +139,14 @@ impl Fixed {
     ) {
         *self = self.rolled(limit, window, now);
         self.spent = limit.minus(left);
+        let untold = self.reset.is_none();
         self.reset = reset.or(self.reset);
         self.began.get_or_insert(now);
-        // The end was only guessed until now, and may come much sooner.
+        // The end was only guessed until now, or it comes sooner than was thought.
         if let Some(due) = self.due {
             let step = share(self.rest(now, window), Amount::ONE, left.plus(Amount::ONE));
-            self.due = Some(due.min(now.after(step)));
+            let even = now.after(step);
+            self.due = Some(if untold && reset.is_some() { even } else { due.min(even) });
         }
     }
 

@@ -82,7 +82,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 enum Fate {
     Open,
-    Decided(Result<Permit, Error>),
+    Decided(Box<Result<Permit, Error>>),
     /// Nobody waits for it any more.
     Gone,
 }
@@ -99,7 +99,7 @@ impl Place {
         let mut fate = self.fate.lock();
         let unwanted = match *fate {
             Fate::Open => {
-                *fate = Fate::Decided(outcome);
+                *fate = Fate::Decided(outcome.into());
                 None
             }
             _ => Some(outcome),
@@ -122,7 +122,7 @@ impl Place {
     pub(crate) fn take(&self) -> Option<Result<Permit, Error>> {
         let mut fate = self.fate.lock();
         match std::mem::replace(&mut *fate, Fate::Gone) {
-            Fate::Decided(outcome) => Some(outcome),
+            Fate::Decided(outcome) => Some(*outcome),
             other => {
                 *fate = other;
                 None

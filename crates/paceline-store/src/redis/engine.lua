@@ -255,7 +255,8 @@ local function spend_lane(lane, amount)
     if lane[SPREAD] then
       local due = lane[DUE] ~= NEVER and lane[DUE] or 0
       local left = max(lane[UNITS] * UNIT - lane[LEVEL], UNIT)
-      lane[DUE] = due + (muldiv(rest_of(lane, due), min(amount, left), left))
+      local step = muldiv(rest_of(lane, due), min(amount, left), left)
+      lane[DUE] = due + (lane[RESET] ~= NEVER and step or min(step, SECOND))
     end
     lane[LEVEL] = lane[LEVEL] + amount
   end
@@ -714,10 +715,12 @@ local function learning()
     end
     roll(lane)
     lane[LEVEL] = max(whole - left, 0)
+    local untold = lane[RESET] == NEVER
     lane[RESET] = reset or lane[RESET]
     if lane[START] == NEVER then lane[START] = 0 end
     if lane[DUE] ~= NEVER then
-      lane[DUE] = min(lane[DUE], (muldiv(rest_of(lane, 0), UNIT, left + UNIT)))
+      local even = muldiv(rest_of(lane, 0), UNIT, left + UNIT)
+      lane[DUE] = untold and reset and even or min(lane[DUE], even)
     end
   end
 
