@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands, against a server of its own."""
+"""The Python of the README and the docs runs as it stands, against a server of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from servers import RedisServer
 if TYPE_CHECKING:
     from conftest import Server
 
-README = Path(__file__).parents[2] / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "http.md")
+TEXT = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -32,7 +34,7 @@ def test_the_readme_runs(
         redis = RedisServer().start()
         request.addfinalizer(redis.close)
         block = block.replace("redis://limits.internal:6379", redis.url)
-    code = compile(block, str(README), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(block, "a page", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert isinstance(code, CodeType)
     names: dict[str, Any] = {"my_session": requests.Session()}
     result = eval(code, names)  # noqa: S307 - our own README
@@ -44,5 +46,5 @@ def test_the_readme_runs(
     assert bool(server.seen) == ("/items" in block)
 
 
-def test_the_readme_has_examples() -> None:
-    assert len(BLOCKS) == 7
+def test_the_pages_have_examples() -> None:
+    assert len(BLOCKS) == 8
