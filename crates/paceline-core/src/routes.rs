@@ -1,9 +1,9 @@
 //! Which of a server's own buckets a path is counted in, as its responses said.
 //!
 //! A server that has several names the one that it used (GitHub's `x-ratelimit-resource`, Discord's
-//! `x-ratelimit-bucket`). Paths are endless, so they are told apart only as far as that takes: a new
-//! path is taken to be counted like the nearest one above it, and the first response that says
-//! otherwise draws the line one segment deeper.
+//! `x-ratelimit-bucket`). Paths are endless, so they are told apart only as far as that takes: the
+//! bucket that was named first is taken for that of the whole host, and the first response that says
+//! otherwise of a path draws the line one segment deeper.
 
 use crate::Scope;
 use std::collections::HashMap;
@@ -22,7 +22,8 @@ pub struct Routes {
 /// A place in the paths of a host, and all below it that is counted otherwise.
 #[derive(Debug, Default)]
 struct Node {
-    bucket: Option<Arc<str>>,
+    /// `None` until it is known; `Some(None)` where the host itself is the bucket.
+    bucket: Option<Option<Arc<str>>>,
     below: HashMap<Box<str>, Self>,
 }
 
@@ -43,7 +44,12 @@ impl Routes {
             node = below;
             found = node.bucket.as_ref();
         }
-        found.map(Arc::clone)
+        found?.clone()
+    }
+
+    /// The host of a scope is its own bucket, unless a response says otherwise of a path.
+    pub fn is_home(&mut self, scope: &Scope<'_>) {
+        self.hosts.entry(scope.host().into()).or_default().bucket.get_or_insert(None);
     }
 
     /// A response said that a scope is counted in that bucket, or in none of its own. Tells whether
@@ -56,7 +62,8 @@ impl Routes {
             *self = Self::default();
         }
         let mut node = self.hosts.entry(scope.host().into()).or_default();
-        for segment in scope.segments() {
+        let deeper = node.bucket.is_some();
+        for segment in scope.segments().filter(|_| deeper) {
             let known = node.below.contains_key(segment);
             node = node.below.entry(segment.into()).or_default();
             if !known {
@@ -64,7 +71,7 @@ impl Routes {
                 break;
             }
         }
-        node.bucket = bucket.map(Arc::from);
+        node.bucket = Some(bucket.map(Arc::from));
         true
     }
 
@@ -89,6 +96,7 @@ mod tests {
     #[test]
     fn rule_15_paths_are_told_apart_as_far_as_the_server_does() {
         let mut routes = Routes::default();
+        routes.is_home(&scope("api.github.com"));
         assert!(routes.learn(&scope("api.github.com/search/issues"), Some("search")));
         assert_eq!(bucket(&routes, "api.github.com/search/users").as_deref(), Some("search"));
         assert_eq!(bucket(&routes, "api.github.com/repos/a/b"), None);
@@ -99,6 +107,17 @@ mod tests {
         assert!(routes.learn(&scope("api.github.com/search/code"), None), "it changed");
         assert_eq!(bucket(&routes, "api.github.com/search/code/x"), None);
         assert_eq!(bucket(&routes, "api.github.com"), None);
+    }
+
+    #[test]
+    fn rule_15_one_bucket_is_that_of_the_whole_host() {
+        let mut routes = Routes::default();
+        assert!(routes.learn(&scope("api.example.com/17"), Some("general")));
+        assert!(!routes.learn(&scope("api.example.com/18"), Some("general")));
+        assert_eq!(bucket(&routes, "api.example.com/19").as_deref(), Some("general"));
+        assert!(routes.learn(&scope("api.example.com/search/x"), Some("search")));
+        assert_eq!(bucket(&routes, "api.example.com/search/y").as_deref(), Some("search"));
+        assert_eq!(bucket(&routes, "api.example.com/20").as_deref(), Some("general"));
     }
 
     #[test]

@@ -637,6 +637,7 @@ impl Inner {
             return Ok(());
         }
         let host = Scope::from_key(scope.host());
+        self.places.is_home(&host);
         for (path, limit) in seeds {
             let limit = Limit { origin: Origin::Registry, ..Limit::parse(limit)? };
             // What is below a path is counted in the server's bucket of that name.
@@ -736,25 +737,35 @@ impl Inner {
     /// Something changed in a scope: whoever waits there plans anew.
     #[inline]
     pub(crate) fn nudge(&self, key: &Key) {
-        if self.waiting.load(Ordering::Acquire) > 0 {
-            let line = self.lines.lock().get(key).filter(|line| line.is_ours()).map(Arc::clone);
-            if let Some(line) = line {
-                line.replan(self);
-                self.leave(&line);
-            }
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        if self.places.are_known() {
+            // Who waits for one of a server's buckets may stand in the line of another, or of the host.
+            let host = Scope::from_key(key.as_str()).host().to_owned();
+            return self.nudge_where(|line| Scope::from_key(line.as_str()).host() == host);
+        }
+        let line = self.lines.lock().get(key).filter(|line| line.is_ours()).map(Arc::clone);
+        if let Some(line) = line {
+            line.replan(self);
+            self.leave(&line);
         }
     }
 
     fn nudge_all(&self) {
         if self.waiting.load(Ordering::Acquire) > 0 {
-            let lines = self.lines.lock();
-            let ours = lines.values().filter(|line| line.is_ours());
-            let ours: Vec<_> = ours.map(Arc::clone).collect();
-            drop(lines);
-            for line in ours {
-                line.replan(self);
-                self.leave(&line);
-            }
+            self.nudge_where(|_| true);
+        }
+    }
+
+    fn nudge_where(&self, goes: impl Fn(&Key) -> bool) {
+        let lines = self.lines.lock();
+        let ours = lines.iter().filter(|(key, line)| line.is_ours() && goes(key));
+        let ours: Vec<_> = ours.map(|(_, line)| Arc::clone(line)).collect();
+        drop(lines);
+        for line in ours {
+            line.replan(self);
+            self.leave(&line);
         }
     }
 }

@@ -111,14 +111,21 @@ impl Permit {
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn answered(&mut self, url: &str, reading: &Reading) -> Result<(), Error> {
         let is_told = reading.bucket.is_some() || !reading.signals.is_empty();
-        if is_told && (reading.bucket.is_some() || self.limiter.places.are_known()) {
-            self.follow(url, reading.bucket.as_deref())?;
+        let follows = is_told && (reading.bucket.is_some() || self.limiter.places.are_known());
+        let left = if follows { self.follow(url, reading.bucket.as_deref())? } else { None };
+        let observed = self.observe(reading);
+        // Only now, when that is known there, may those go who waited for its answer.
+        match left {
+            Some(here) if self.at_desk => self.leave_at_desk(Job::GiveBack(here)),
+            Some(here) => self.limiter.give_back(&here)?,
+            None => {}
         }
-        self.observe(reading)
+        observed
     }
 
-    /// Goes over to the bucket in which the server has counted the request, if that is another one.
-    fn follow(&mut self, url: &str, bucket: Option<&str>) -> Result<(), Error> {
+    /// Goes over to the bucket in which the server has counted the request, if that is another one. Gives
+    /// what is to be given back where it was charged.
+    fn follow(&mut self, url: &str, bucket: Option<&str>) -> Result<Option<Grant>, Error> {
         let charged = Scope::from_key(self.grant.key().as_str()).into_owned();
         let mut scope = Scope::parse(url)?;
         if let Some(account) = charged.account() {
@@ -127,7 +134,7 @@ impl Permit {
         // Where somebody has set a limit, that governs, whatever the server's buckets are.
         let by_server = charged.depth() == 0 || charged.is_bucket();
         if scope.host() != charged.host() || !by_server || self.is_configured(&charged) {
-            return Ok(());
+            return Ok(None);
         }
         self.limiter.places.learn(&scope, bucket);
         let counted = match bucket {
@@ -135,7 +142,7 @@ impl Permit {
             None => scope.host().to_owned(),
         };
         if counted == charged.key() {
-            return Ok(());
+            return Ok(None);
         }
         // It never flew there: nothing is in flight because of it, and nothing uncertain.
         let known = self.limiter.store.view(&Scope::from_key(&counted));
@@ -143,12 +150,7 @@ impl Permit {
         let receipt = Receipt { cost: self.grant.receipt.cost.clone(), at: Tick::ZERO, before };
         let wider = std::mem::take(&mut self.grant.wider);
         let there = Grant { place: Place::Key(Key::new(&counted)), receipt, wider };
-        let here = std::mem::replace(&mut self.grant, there);
-        match self.at_desk {
-            true => self.leave_at_desk(Job::GiveBack(here)),
-            false => self.limiter.give_back(&here)?,
-        }
-        Ok(())
+        Ok(Some(std::mem::replace(&mut self.grant, there)))
     }
 
     fn is_configured(&self, scope: &Scope<'_>) -> bool {

@@ -53,6 +53,12 @@ impl Places {
         news
     }
 
+    /// A host is its own bucket, as far as nothing else is said of a path.
+    pub(crate) fn is_home(&self, host: &Scope<'_>) {
+        self.routes.lock().is_home(host);
+        self.routed.store(true, Ordering::Release);
+    }
+
     /// Whether a host is met for the first time, so that its documented limits have to be set.
     pub(crate) fn is_new(&self, host: &str) -> bool {
         let mut seeded = self.seeded.lock();

@@ -47,7 +47,6 @@ fn rule_15_the_servers_own_buckets_are_kept_apart() {
     assert!(limiter.try_acquire("https://api.github.com/search/users").unwrap().is_none());
     assert!(limiter.try_acquire("https://api.github.com/users").unwrap().is_some());
     // A narrower bucket is learned from the first answer that names it.
-    limiter.clear(Some(&search)).unwrap();
     ask(&limiter, "https://api.github.com/search/code", &told(Some("code_search"), 10, 9));
     let code = ("https://api.github.com/#code_search".to_owned(), 9);
     assert_eq!(left(&limiter, "https://api.github.com/search/code"), code);
