@@ -20,7 +20,7 @@ use paceline_store::Redis;
 use paceline_store::Sqlite;
 use paceline_store::{
     Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Nested, Notice, OnFailure,
-    PerProcess, Storage, Store, StoreError,
+    PerProcess, Snapshot, Storage, Store, StoreError,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -510,6 +510,9 @@ impl Limiter {
         {
             found = self.inner.store.snapshot(&self.inner.places.route(http))?;
         }
+        if found.is_none() && scope.key() == scope.host() {
+            found = self.only_bucket(&scope)?;
+        }
         let known = found.map(|(key, state, now)| (Self::display(&key), state.status(now)));
         // That somebody goes first there is nothing to tell.
         Ok(known.filter(|(_, status)| !status.limits.is_empty() || !status.hold.is_zero()))
@@ -548,6 +551,17 @@ impl Limiter {
     #[must_use]
     pub fn may_retry(&self, thousandths: u16) -> bool {
         self.inner.budget.retry(thousandths.into())
+    }
+
+    /// The one bucket that a server was heard to name, perhaps by another process.
+    fn only_bucket(&self, host: &Scope<'_>) -> Result<Option<Snapshot>, Error> {
+        let keys = self.inner.store.keys()?;
+        let scopes = keys.iter().map(|key| Scope::from_key(key.as_str()));
+        let mut buckets = scopes.filter(|it| it.is_bucket() && it.host() == host.host());
+        match (buckets.next(), buckets.next()) {
+            (Some(only), None) => Ok(self.inner.store.snapshot(&only)?),
+            _ => Ok(None),
+        }
     }
 
     /// Which limits a call to `endpoint` meets, and why those.

@@ -163,6 +163,8 @@ where
         }
     }
     retry_after::read(&headers, &mut reading);
+    // GitHub's `core` is the host itself, at its own address and at those of its customers.
+    reading.bucket = reading.bucket.filter(|bucket| **bucket != *"core");
     reading
 }
 

@@ -162,8 +162,7 @@ fn github(_: &Headers<'_>, reading: &mut Reading) {
             signal.dimension = Dimension::new("points").unwrap_or_default();
         }
     }
-    // `core` is the host itself.
-    reading.bucket = resource.filter(|resource| **resource != *"core");
+    reading.bucket = resource;
 }
 
 fn azure_openai(headers: &Headers<'_>, reading: &mut Reading) {
