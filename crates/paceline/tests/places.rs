@@ -43,7 +43,7 @@ fn rule_15_the_servers_own_buckets_are_kept_apart() {
     let core = ("https://api.github.com".to_owned(), 4_999);
     assert_eq!(left(&limiter, "https://api.github.com/repos/a/b"), core);
     let search = "https://api.github.com/#search".to_owned();
-    assert_eq!(left(&limiter, "https://api.github.com/search/users"), (search.clone(), 0));
+    assert_eq!(left(&limiter, "https://api.github.com/search/users"), (search, 0));
     assert!(limiter.try_acquire("https://api.github.com/search/users").unwrap().is_none());
     assert!(limiter.try_acquire("https://api.github.com/users").unwrap().is_some());
     // A narrower bucket is learned from the first answer that names it.
