@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 #: A scope, the seconds of its hold, and each limit with its level.
-Scoped: TypeAlias = tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]]
+_Scoped: TypeAlias = tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]]
 
 def end_waits() -> int:
     """Wake every thread that waits, to end; tell how many there are."""
@@ -154,10 +154,10 @@ class Limiter:
         ``TypeError`` for a limit that is no whole number.
         """
 
-    def status(self, endpoint: str) -> Scoped | None:
+    def status(self, endpoint: str) -> _Scoped | None:
         """Give the governing scope, the seconds of its hold, and each limit with its level."""
 
-    def explained(self, endpoint: str) -> tuple[str, list[Scoped]]:
+    def explained(self, endpoint: str) -> tuple[str, list[_Scoped]]:
         """Give in words why a call is paced as it is, and every scope that it meets."""
 
     def register_provider(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline._native import Limiter, Scoped
+    from paceline._native import Limiter, _Scoped
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read(limiter: Limiter, endpoint: str) -> RateLimitStatus | None:
     return None if found is None else _status(found)
 
 
-def _status(found: Scoped) -> RateLimitStatus:
+def _status(found: _Scoped) -> RateLimitStatus:
     scope, hold, levels = found
     now = datetime.now(timezone.utc)
     dimensions: dict[str, DimensionStatus] = {}
