@@ -159,7 +159,9 @@ async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
             status, headers = call.read(response)
             body = None
             if status >= _ERROR and permit.wants_body(call.url, status, call.kind(response)):
-                body = await call.body(response)
+                # Whoever reads it hears of what is wrong with it.
+                with contextlib.suppress(Exception):
+                    body = await call.body(response)
             told = permit.observe(status, headers, call.url, body)
             if status not in retry.retry_on_status or permit.spent:
                 call.tell(response, Paced(waited, permit.scope, attempt + 1, limit))

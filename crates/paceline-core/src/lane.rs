@@ -92,10 +92,7 @@ impl Lane {
         let rate = self.limit.units;
         let next = match passed {
             Some(left) => search.pass(left, rate, now),
-            None => {
-                search.refuse(now);
-                rate
-            }
+            None => search.refuse(rate, now),
         };
         let limit = Limit { units: next, burst: Search::burst(next), ..Limit::clone(&self.limit) };
         self.relimit(limit, now);

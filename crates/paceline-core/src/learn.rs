@@ -99,7 +99,9 @@ impl ScopeState {
 
     fn learn(&mut self, receipt: &Receipt, signal: &Signal, late: bool, rejected: bool, now: Tick) {
         // An answer from a window that is over says nothing about the present one.
-        if signal.counting == Counting::Fixed && signal.reset.is_some_and(|left| left.is_zero()) {
+        if signal.counting == Counting::Fixed
+            && told_reset(signal).is_some_and(|left| left.is_zero())
+        {
             return;
         }
         let uncertain = self.uncertain(receipt, &signal.dimension);
@@ -156,6 +158,15 @@ impl ScopeState {
     }
 }
 
+/// The time until the reset. Where nothing is left and it is told as none, it was rounded down: another
+/// second may pass.
+pub(crate) fn told_reset(signal: &Signal) -> Option<Duration> {
+    match (signal.counting, signal.reset, signal.remaining) {
+        (Counting::Fixed, Some(Duration::ZERO), Some(0)) => Some(ROUNDED),
+        (_, told, _) => told,
+    }
+}
+
 /// The limit that a signal states, if that makes sense.
 pub(crate) fn told(signal: &Signal) -> Option<u64> {
     signal.limit.filter(|units| (1..=Limit::MOST).contains(units))
@@ -194,7 +205,7 @@ pub(crate) fn bounded(window: Window, units: u64) -> Window {
 
 /// The window that the arithmetic of the family implies.
 pub(crate) fn estimate(signal: &Signal) -> Option<Window> {
-    let reset = signal.reset?;
+    let reset = told_reset(signal)?;
     match signal.counting {
         // The reset is at most a window away; later resets will show the distance.
         Counting::Fixed => Window::from_duration(reset).map(Window::snapped),

@@ -356,7 +356,7 @@ impl SignalRecord {
             dimension: signal.dimension.to_string(),
             told: count(told),
             left: count(signal.remaining),
-            reset: signal.reset.map_or(-1, nanos),
+            reset: crate::learn::told_reset(signal).map_or(-1, nanos),
             window: signal.window.map_or(0, Window::as_nanos),
             implied: crate::learn::estimate(signal).map_or(0, Window::as_nanos),
             bucket: signal.counting == Counting::Bucket,

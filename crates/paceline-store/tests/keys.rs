@@ -146,3 +146,20 @@ fn rule_35_what_cannot_be_read_is_begun_anew() {
     let error = store.charge(&api, &Cost::ONE).unwrap_err().to_string();
     assert!(error.contains("later release"), "{error}");
 }
+
+#[test]
+fn rule_34_threads_that_give_back_at_once_are_no_outage() {
+    let server = Server::start();
+    let store = connect(&server, Policy::default());
+    store.set_limit(&scope("api.example.com"), limit("1000/1s")).unwrap();
+    std::thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                for _ in 0..100 {
+                    store.give_back(&admit(&store, "api.example.com")).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(store.health(), paceline_store::Health::default());
+}

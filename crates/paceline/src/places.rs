@@ -106,12 +106,15 @@ impl Places {
             self.routed.store(false, Ordering::Release);
             return;
         };
-        self.seeded.lock().remove(scope.host());
         if let Some(declared) = accounts.declared.get_mut(scope.host()) {
             declared.retain(|(key, _)| !scope.covers(key));
         }
-        let mut routes = self.routes.lock();
-        routes.forget(scope.host());
-        self.routed.store(!routes.is_empty(), Ordering::Release);
+        // What is known of a host's paths is not known of one of them alone.
+        if scope.key() == scope.host() {
+            self.seeded.lock().remove(scope.host());
+            let mut routes = self.routes.lock();
+            routes.forget(scope.host());
+            self.routed.store(!routes.is_empty(), Ordering::Release);
+        }
     }
 }

@@ -79,7 +79,7 @@ impl Incoming for Response {
 
 /// Paces every request of a client, and sends it again if need be. Clones share the limiter.
 ///
-/// The response is handed back unread, with [`Paced`](crate::Paced) in its extensions. Dropping the
+/// The response is handed back unread, with [`Paced`] in its extensions. Dropping the
 /// future before the request is sent gives everything back.
 ///
 /// What stands in the way of a permit is a [`paceline::Error`](crate::Error) in

@@ -43,7 +43,7 @@ use tower::{BoxError, Layer, Service};
 /// [`call`](Service::call) gives; readiness is that of the service beneath. Dropping the future before
 /// the request is handed on gives everything back.
 ///
-/// The response's extensions hold [`Paced`](crate::Paced). Errors are those of the service beneath, and
+/// The response's extensions hold [`Paced`]. Errors are those of the service beneath, and
 /// [`paceline::Error`](crate::Error), which they downcast to.
 #[derive(Debug, Clone)]
 pub struct RateLimitLayer {

@@ -1,6 +1,6 @@
 //! What an answer says of one limit, and how that is taken over by the way in which its server counts.
 
-use super::{BLUR, FARTHEST, ROUNDED, SLIGHT, bounded, estimate};
+use super::{BLUR, FARTHEST, ROUNDED, SLIGHT, bounded, estimate, told_reset};
 use crate::lane::Lane;
 use crate::{Amount, Limit, Origin, Signal, Tick, Window};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Answer<'_> {
         if lane.limit().strict {
             return self.teach_span(lane);
         }
-        let reset = self.signal.reset.map(|reset| self.now.after(reset.min(FARTHEST)));
+        let reset = told_reset(self.signal).map(|reset| self.now.after(reset.min(FARTHEST)));
         let fixed = lane.as_fixed();
         let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
         let last = fixed.and_then(|fixed| fixed.last_reset(self.now));
@@ -51,7 +51,8 @@ impl Answer<'_> {
         let fell = self.signal.remaining.is_some_and(|left| left <= half);
         if moved && is_early && fell && !self.late && !self.rejected {
             // Just after its end has moved on, whole seconds tell it one too late.
-            let told = self.signal.reset.map(|told| told.as_millis().saturating_sub(500) / 1_000);
+            let told =
+                told_reset(self.signal).map(|told| told.as_millis().saturating_sub(500) / 1_000);
             let told = told.and_then(|secs| u64::try_from(secs.max(1)).ok());
             let told = told.and_then(|secs| Window::from_duration(Duration::from_secs(secs)));
             let window = self.signal.window.or(told).unwrap_or(lane.limit().window);
@@ -103,7 +104,7 @@ impl Answer<'_> {
 
     /// The span that slides: its end is told as that of the newest request in it, or later by rounding.
     fn span(&self) -> Option<Window> {
-        let told = self.signal.reset.and_then(Window::from_duration).map(Window::snapped);
+        let told = told_reset(self.signal).and_then(Window::from_duration).map(Window::snapped);
         self.signal.window.or(told)
     }
 

@@ -42,7 +42,7 @@ impl ScopeState {
             }
         }
         if let Some(told) = named {
-            self.learn_from_rejection(receipt, told, repeated, now);
+            self.learn_from_rejection(receipt, told, beyond, repeated, now);
         }
     }
 
@@ -53,6 +53,7 @@ impl ScopeState {
         &mut self,
         receipt: &Receipt,
         told: Duration,
+        is_beyond: bool,
         repeated: bool,
         now: Tick,
     ) {
@@ -73,7 +74,9 @@ impl ScopeState {
         if !repeated {
             let known = limit.window.duration();
             let longest = if fixed.quiet > 0 { known.min(seen) } else { seen };
-            let window = if too_soon { known + told } else { longest };
+            // Beyond the longest hold one goes first long before the window is over.
+            let longer = if is_beyond { known.max(told) } else { known + told };
+            let window = if too_soon { longer } else { longest };
             limit.window = Window::from_duration(window).unwrap_or(limit.window);
         }
         if !too_soon {

@@ -336,3 +336,28 @@ fn a_rejection_without_a_wait_holds_for_a_floor_that_grows() {
         now += expected;
     }
 }
+
+#[test]
+fn rule_13_waits_beyond_the_longest_hold_do_not_add_up() {
+    let (mut state, policy) = (ScopeState::default(), Policy::default());
+    let mut now = 0;
+    for left in (60..=3_600).rev().step_by(60) {
+        let receipt = state.admit(&Cost::ONE, at(now)).unwrap();
+        let retry_after = Some(Duration::from_secs(left));
+        let reading = Reading { rejected: true, retry_after, ..Reading::default() };
+        state.observe(&receipt, &reading, &policy, at(now));
+        now += 60_000;
+    }
+    let receipt = state.admit(&Cost::ONE, at(now)).unwrap();
+    state.observe(&receipt, &Reading::default(), &policy, at(now + 1));
+    let window = state.status(at(now + 1)).limits[0].limit.window;
+    assert!(window.duration() <= Duration::from_secs(3_600), "{window}");
+}
+
+#[test]
+fn rule_8_a_reset_that_was_rounded_down_to_nothing_is_waited_for() {
+    let (mut state, policy) = (ScopeState::default(), Policy::default());
+    state.observe(&receipt(0), &fixed(20, 0, 0), &policy, at(0));
+    let wait = state.wait(&Cost::ONE, at(0)).unwrap();
+    assert_eq!(wait.after, ROUNDED);
+}

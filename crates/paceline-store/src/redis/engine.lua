@@ -804,7 +804,8 @@ local function learning()
     if not repeated then
       local known = limit[WINDOW]
       local window = lane[QUIET] > 0 and min(known, seen) or seen
-      if too_soon then window = known + told end
+      -- Beyond the longest hold one goes first long before the window is over.
+      if too_soon then window = told > max_hold and max(known, told) or known + told end
       if window <= LONGEST then limit[WINDOW] = window end
     end
     if not too_soon then
@@ -882,7 +883,7 @@ local function learning()
           if over then
             local measured = muldiv(search[PASSED], 60 * SECOND, max(-search[SINCE_PASSED], 1))
             local before = search[PEAK] - floor(search[PEAK] / 5)
-            search[PEAK] = min(max(measured, before, 1), rate)
+            search[PEAK] = min(max(measured, before, 1), MOST_RATE)
             search[PASSED], search[SINCE_PASSED], search[REFUSED] = 0, 0, NEVER
           end
           if search[REFUSED] ~= NEVER then
@@ -894,6 +895,10 @@ local function learning()
           end
           next_rate = min(max(next_rate, 1), MOST_RATE)
         else
+          -- Where too little passes between two rejections to measure anything, a lower rate.
+          if search[REFUSED] ~= NEVER and search[STREAK] > 0 then
+            next_rate = max(rate - floor(rate / 4), 1)
+          end
           search[REFUSED], search[STREAK] = 0, 0
         end
         local limit = limit_of(lane)
