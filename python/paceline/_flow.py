@@ -121,7 +121,7 @@ class Call(Protocol):
         """Whether an error says that the connection could not be made, or broke."""
 
 
-async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
+async def exchange(  # noqa: C901 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
@@ -157,11 +157,7 @@ async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
                 raise
         else:
             status, headers = call.read(response)
-            body = None
-            if status >= _ERROR and permit.wants_body(call.url, status, call.kind(response)):
-                # Whoever reads it hears of what is wrong with it.
-                with contextlib.suppress(Exception):
-                    body = await call.body(response)
+            body = await _error(call, permit, response, status) if status >= _ERROR else None
             told = permit.observe(status, headers, call.url, body)
             if status not in retry.retry_on_status or permit.spent:
                 call.tell(response, Paced(waited, permit.scope, attempt + 1, limit))
@@ -181,6 +177,15 @@ async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
             waited += delay
             left = _left(limiter, waited)
         attempt += 1
+
+
+async def _error(call: Call, permit: Permit, response: Any, status: int) -> bytes | None:
+    """Read the body of an error, where that says something of limits."""
+    if permit.wants_body(call.url, status, call.kind(response)):
+        # Whoever reads it later hears of what is wrong with it.
+        with contextlib.suppress(Exception):
+            return await call.body(response)
+    return None
 
 
 def _left(limiter: RateLimiter | AsyncRateLimiter, waited: float) -> float:

@@ -68,7 +68,11 @@ class Server:
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
 
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Listener(http.server.ThreadingHTTPServer):
+            # Whoever does not get in at once tries again a second later.
+            request_queue_size = 512
+
+        self.http = Listener(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
 

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from paceline import AsyncRateLimiter, RateLimiter, RetryConfig, detect, spending
+from paceline import (
+    AsyncRateLimiter,
+    RateLimiter,
+    RateLimitExceeded,
+    RetryConfig,
+    detect,
+    spending,
+)
 from paceline.httpx import AsyncRateLimitTransport, RateLimitTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from paceline.testing import VirtualClock
 
 VECTORS = Path(__file__).parents[2] / "crates/paceline-core/tests/headers/cases.json"
@@ -258,3 +267,20 @@ def test_a_response_tells_what_was_waited_for(clock: VirtualClock) -> None:
     assert first.extensions["paceline"].limit is None
     paced = second.extensions["paceline"]
     assert (paced.waited, paced.limit, paced.attempts) == (pytest.approx(60), "1/1m", 1)
+
+
+def test_rule_13_an_error_that_breaks_off_is_a_rejection_all_the_same(clock: VirtualClock) -> None:
+    class Broken(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b'{"err'
+            raise httpx.RemoteProtocolError("it broke off")
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        headers = {"content-type": "application/json", "content-length": "100", "retry-after": "30"}
+        return httpx.Response(429, headers=headers, stream=Broken())
+
+    limiter = RateLimiter(clock=clock, max_wait=1)
+    transport = RateLimitTransport(limiter, httpx.MockTransport(answer))
+    with httpx.Client(transport=transport) as client, pytest.raises(RateLimitExceeded):
+        client.get("https://api.openai.com/v1/models")
+    assert limiter.wait_time("https://api.openai.com") >= 30
