@@ -43,7 +43,7 @@ impl Fixed {
     pub fn wait(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> u64 {
         let current = self.rolled(limit, window, now);
         let fits = current.spent.is_zero() || current.spent.plus(amount) <= limit;
-        if self.is_tried(limit, window, now) && !(fits && current.quiet > 0) {
+        if current.tries() && !(fits && current.quiet > 0) {
             return 0;
         }
         let when = if fits { current.due } else { current.ends(window) };
@@ -101,8 +101,11 @@ impl Fixed {
     /// waited for: before anything was counted, and now and then, for the limit may have been raised.
     #[must_use]
     pub fn is_tried(&self, limit: Amount, window: u64, now: Tick) -> bool {
-        let quiet = self.rolled(limit, window, now).quiet;
-        self.unstated && (quiet == 0 || quiet > AGAIN)
+        self.rolled(limit, window, now).tries()
+    }
+
+    const fn tries(&self) -> bool {
+        self.unstated && (self.quiet == 0 || self.quiet > AGAIN)
     }
 
     /// Begins a window that is over anew.

@@ -131,17 +131,22 @@ impl Permit {
         if let Some(account) = charged.account() {
             scope = scope.of_account(account)?;
         }
-        // Where somebody has set a limit, that governs, whatever the server's buckets are.
         let by_server = charged.depth() == 0 || charged.is_bucket();
-        if scope.host() != charged.host() || !by_server || self.is_configured(&charged) {
+        if scope.host() != charged.host() || !by_server {
             return Ok(None);
         }
-        self.limiter.places.learn(&scope, bucket);
         let counted = match bucket {
             Some(bucket) => scope.bucket_key(bucket),
             None => scope.host().to_owned(),
         };
-        if counted == charged.key() {
+        let is_there = counted == charged.key();
+        // Where somebody has set a limit, that governs, whatever the server's buckets are. To look for
+        // one is to copy a state, and most answers are counted where they were charged.
+        if !is_there && self.is_configured(&charged) {
+            return Ok(None);
+        }
+        self.limiter.places.learn(&scope, bucket);
+        if is_there {
             return Ok(None);
         }
         // It never flew there: nothing is in flight because of it, and nothing uncertain.
