@@ -3,8 +3,12 @@
 //! Between a host and its paths stand the buckets that the server itself names, such as GitHub's
 //! `search`: their keys end in `/#search`, which no URL's can. Another account of the same host is
 //! another host as far as scopes go: its keys begin with `alice@` (rule 17).
+//!
+//! A model is a scope as well, `openai:gpt-4o` (rule 16). It has neither scheme nor path, and stands
+//! for itself: what it shares with others are rules, not levels.
 
 use crate::Error;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -40,8 +44,28 @@ impl<'a> Scope<'a> {
     pub fn parse(input: &'a str) -> Result<Self, Error> {
         match plain(input) {
             Some(scope) => Ok(scope),
+            None if is_model(after_account(input)) => Ok(model(input)),
             None => general(input),
         }
+    }
+
+    /// The scope of a model at a provider: `openai:gpt-4o`. Either may be `*`, for what all of them share.
+    ///
+    /// ```
+    /// use paceline_core::Scope;
+    /// let scope = Scope::model("openrouter", "meta-llama/llama-3");
+    /// assert_eq!(scope.to_string(), "openrouter:meta-llama/llama-3");
+    /// assert_eq!(Scope::parse("openrouter:meta-llama/llama-3")?, scope);
+    /// # Ok::<(), paceline_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn model(provider: &str, model: &str) -> Scope<'static> {
+        let [provider, model] = [provider, model].map(|name| utf8_percent_encode(name, ODD));
+        let text = match format!("{provider}:{model}") {
+            all if all == "*:*" => "*".to_owned(),
+            text => text,
+        };
+        Scope::new(Cow::Owned(text.clone()), text.len())
     }
 
     /// Reads what a scope is shown as, which may be a bucket that the server named: in
@@ -118,6 +142,12 @@ impl<'a> Scope<'a> {
         self.text[self.path..].starts_with("/#")
     }
 
+    /// Whether this is a model.
+    #[must_use]
+    pub fn is_model(&self) -> bool {
+        is_model(&self.text[self.account_length()..])
+    }
+
     /// The account that it belongs to, where there are several.
     #[must_use]
     pub fn account(&self) -> Option<&str> {
@@ -184,7 +214,7 @@ impl<'a> Scope<'a> {
     /// The same scope over plain http, for a bare host that only http has taught about.
     #[must_use]
     pub fn over_http(&self) -> Option<Scope<'static>> {
-        if self.text.contains("://") {
+        if self.text.contains("://") || self.is_model() {
             return None;
         }
         let scheme = "http://";
@@ -209,6 +239,9 @@ impl fmt::Display for Scope<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (account, rest) = self.text.split_at(self.account_length());
         f.write_str(account)?;
+        if is_model(rest) {
+            return f.write_str(&rest.replace("%2F", "/"));
+        }
         if !rest.contains("://") {
             f.write_str("https://")?;
         }
@@ -227,6 +260,43 @@ fn plain(input: &str) -> Option<Scope<'_>> {
     }
     let path = plain_path(rest.as_bytes())?;
     Some(Scope::new(Cow::Borrowed(&text[..host + path]), host))
+}
+
+/// What cannot stand in the name of a model within a key.
+const ODD: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'#').add(b'%').add(b'/').add(b'?').add(b'@').add(b'{').add(b'}');
+
+/// Whether a text without an account is a model: `provider:model`, or `*`. A port is none, and what has an
+/// `@` may hold a password.
+fn is_model(text: &str) -> bool {
+    let Some((provider, model)) = text.split_once(':') else { return text == "*" };
+    let named = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'%' | b'*');
+    let port = model.split('/').next().unwrap_or_default();
+    let is_port = port.bytes().all(|b| b.is_ascii_digit());
+    let odd = |b: u8| b.is_ascii_whitespace() || matches!(b, b'@' | b'{' | b'}');
+    !provider.is_empty()
+        && provider.bytes().all(named)
+        && !matches!(provider, "http" | "https")
+        && !is_port
+        && !model.bytes().any(odd)
+}
+
+/// What stands behind an account, as a scope shows it.
+fn after_account(text: &str) -> &str {
+    match text.split_once('@') {
+        Some((account, rest)) if Scope::check_account(account).is_ok() => rest,
+        _ => text,
+    }
+}
+
+/// A model as its key or as users write it, which may hold a slash.
+fn model(input: &str) -> Scope<'_> {
+    let text = match input.contains('/') {
+        true => Cow::Owned(input.replace('/', "%2F")),
+        false => Cow::Borrowed(input),
+    };
+    let path = text.len();
+    Scope::new(text, path)
 }
 
 const LETTER: u8 = 1;
@@ -409,6 +479,36 @@ mod tests {
             let scope = Scope::parse("api.example.com").unwrap();
             assert_eq!(scope.of_account(bad), Err(Error::Account), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn rule_16_a_model_is_a_scope_of_its_own() {
+        for (provider, name, shown) in [
+            ("openai", "gpt-4o", "openai:gpt-4o"),
+            ("openrouter", "meta-llama/llama-3:free", "openrouter:meta-llama/llama-3:free"),
+            ("google", "claude@2024 x", "google:claude%402024%20x"),
+            ("llm.internal", "größe", "llm.internal:gr%C3%B6%C3%9Fe"),
+            ("openai", "*", "openai:*"),
+            ("*", "*", "*"),
+        ] {
+            let scope = Scope::model(provider, name);
+            assert_eq!(scope.to_string(), shown);
+            assert_eq!(Scope::parse(shown).unwrap(), scope);
+            assert_eq!(Scope::parse(scope.key()).unwrap(), scope);
+            assert_eq!(Scope::from_key(scope.key()), scope);
+            assert_eq!(scope.candidates().collect::<Vec<_>>(), [scope.key()]);
+            assert!(scope.is_model() && scope.over_http().is_none());
+            let alice = scope.clone().of_account("alice").unwrap();
+            assert_eq!(alice.to_string(), format!("alice@{shown}"));
+            assert_eq!(Scope::parse(&alice.to_string()).unwrap(), alice);
+            assert!(alice.is_model() && alice.account() == Some("alice"));
+        }
+        for endpoint in ["localhost:8080", "localhost:8080/v1", "api.example.com", "http://a:80/b"] {
+            assert!(!Scope::parse(endpoint).unwrap().is_model(), "{endpoint}");
+        }
+        // What may hold a password is none.
+        let scope = Scope::parse("user:secret@api.example.com").unwrap();
+        assert_eq!(scope.to_string(), "https://api.example.com");
     }
 
     #[test]
