@@ -13,7 +13,7 @@
 //! Histories are random but the same in every run. The [`Memory`] store is the reference: it runs the
 //! engine itself.
 
-use crate::{Admission, Ask, Grant, Memory, Store};
+use crate::{Admission, Ask, Grant, Key, Memory, Store, Tally};
 use paceline_core::{
     Amount, Cost, Counting, Dimension, Limit, Policy, Reading, Scope, Signal, VirtualClock, Window,
 };
@@ -37,6 +37,8 @@ pub fn check(make: impl Fn(Policy, VirtualClock) -> Arc<dyn Store>) {
     those_behind_do_not_overtake(&make);
     a_scope_is_cleared_with_those_below_it(&make);
     a_limit_that_was_set_stays(&make);
+    the_books_add_up(&make);
+    a_day_ends_at_midnight_and_is_kept_for_35(&make);
     for number in 0..HISTORIES {
         compare(&make, number);
     }
@@ -203,7 +205,7 @@ fn a_scope_is_cleared_with_those_below_it(make: Make<'_>) {
     }
     assert_eq!(store.clear(Some(&parse("a.example/v1"))).expect("the store is there"), 2);
     let keys = store.keys().expect("the store is there");
-    let keys: Vec<_> = keys.iter().map(crate::Key::as_str).collect();
+    let keys: Vec<_> = keys.iter().map(Key::as_str).collect();
     assert_eq!(keys, ["a.example", "a.example/v10"]);
     assert_eq!(store.clear(None).expect("the store is there"), 2);
     assert!(store.keys().expect("the store is there").is_empty());
@@ -220,6 +222,66 @@ fn a_limit_that_was_set_stays(make: Make<'_>) {
         assert!(charge());
         assert!(!charge(), "a limit that was set by hand is gone after ten idle windows");
     }
+}
+
+fn the_books_add_up(make: Make<'_>) {
+    let store = make(Policy::default(), VirtualClock::default());
+    let books = || {
+        let books = store.tallies().expect("the store is there");
+        books.into_iter().map(|(key, _, tally)| (key.as_str().to_owned(), tally))
+    };
+    assert_eq!(books().count(), 0);
+    store.count(&[]).expect("the store is there");
+    assert_eq!(books().count(), 0);
+    let each = Tally::from_numbers([1, 2_000_003, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let keys = ["openai:gpt-4o", "https://api.example.com/a}/{b", "openrouter:meta-llama/l", "*"];
+    let mut entries: Vec<_> = keys.iter().map(|key| (Key::new(key), each)).collect();
+    entries.push((Key::new("*"), Tally { sent: Tally::MOST, ..Tally::default() }));
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for _ in 0..25 {
+                    store.count(&entries).expect("the store is there");
+                }
+            });
+        }
+    });
+    let all = [100, 200_000_300, 300, 400, 500, 600, 700, 800, 900, 1_000];
+    let all = Tally::from_numbers(all);
+    let mut expected: Vec<_> = keys.iter().map(|key| ((*key).to_owned(), all)).collect();
+    expected.sort_by(|(a, _), (b, _)| a.cmp(b));
+    expected[0].1.sent = Tally::MOST;
+    assert_eq!(books().collect::<Vec<_>>(), expected, "a count was lost, or counted twice");
+    assert!(store.keys().expect("the store is there").is_empty(), "the books are no scopes");
+    store.clear(None).expect("the store is there");
+    assert_eq!(books().count(), keys.len(), "what was spent stays spent when limits are cleared");
+}
+
+fn a_day_ends_at_midnight_and_is_kept_for_35(make: Make<'_>) {
+    let clock = VirtualClock::default();
+    let store = make(Policy::default(), clock.clone());
+    let scope = "openai:gpt-4o";
+    let count = |sent| {
+        let entry = (Key::new(scope), Tally { sent, ..Tally::default() });
+        store.count(&[entry]).expect("the store is there");
+    };
+    let days = || {
+        let books = store.tallies().expect("the store is there");
+        books.into_iter().map(|(_, day, tally)| format!("{day}: {}", tally.sent))
+    };
+    // The virtual calendar begins on the first of January.
+    clock.advance(Duration::from_micros(86_400_000_000 - 1));
+    count(1);
+    clock.advance(Duration::from_micros(1));
+    count(2);
+    count(3);
+    assert_eq!(days().collect::<Vec<_>>(), ["2026-01-01: 1", "2026-01-02: 5"]);
+    clock.advance(Duration::from_secs(33 * 86_400));
+    assert_eq!(days().next().as_deref(), Some("2026-01-01: 1"), "after 34 days");
+    clock.advance(Duration::from_secs(86_400));
+    assert_eq!(days().next().as_deref(), Some("2026-01-02: 5"), "after 35 days");
+    count(7);
+    assert_eq!(days().collect::<Vec<_>>(), ["2026-01-02: 5", "2026-02-05: 7"]);
 }
 
 const ENDPOINTS: [&str; 4] =

@@ -2,7 +2,8 @@
 
 use crate::store::in_order;
 use crate::{
-    Admission, Ask, Clock, Grant, Health, Key, Memory, Place, Snapshot, Store, StoreError,
+    Admission, Ask, Clock, Day, Grant, Health, Key, Memory, PerProcess, Place, Snapshot, Store,
+    StoreError, Tallies, Tally,
 };
 use paceline_core::record::Record;
 use paceline_core::state::Receipt;
@@ -89,6 +90,8 @@ pub struct FailSafe {
     unmetered: AtomicU64,
     /// What is to be told when it is back.
     missed: Mutex<Missed>,
+    /// What is to be added to its books then. A child that forks has nothing of it to tell.
+    uncounted: PerProcess<Mutex<Tallies>>,
     local: Memory,
 }
 
@@ -125,6 +128,7 @@ impl FailSafe {
             failures: AtomicU64::new(0),
             unmetered: AtomicU64::new(0),
             missed: Mutex::default(),
+            uncounted: PerProcess::default(),
         }
     }
 
@@ -224,8 +228,22 @@ impl FailSafe {
         for (key, cost) in missed.spent {
             drop(self.store.spend(&Scope::from_key(key.as_str()), &cost));
         }
+        let uncounted = self.uncounted();
+        if self.store.count(&uncounted).is_err_and(|error| !error.of_data) {
+            self.keep(&uncounted);
+        }
         drop(self.local.clear(None));
         (self.notify)(Notice::Back(missed.calls));
+    }
+
+    /// What the books still lack, which is taken.
+    fn uncounted(&self) -> Vec<(Key, Tally)> {
+        self.uncounted.mine().map(|uncounted| uncounted.lock().take()).unwrap_or_default()
+    }
+
+    /// Keeps what the books lack.
+    fn keep(&self, entries: &[(Key, Tally)]) {
+        self.uncounted.get_or_default().lock().extend(entries);
     }
 
     /// Decides without the store.
@@ -457,6 +475,25 @@ impl Store for FailSafe {
         self.visit(|store| store.keys())
     }
 
+    /// In every mode: what was sent, was sent, and is told when the store is back.
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), StoreError> {
+        let mut all = self.uncounted();
+        all.extend_from_slice(entries);
+        if all.is_empty() {
+            return Ok(());
+        }
+        match self.visit(|store| store.count(&all)) {
+            Err(error) if !error.of_data => self.keep(&all),
+            counted => return counted,
+        }
+        Ok(())
+    }
+
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, StoreError> {
+        self.count(&[])?;
+        self.visit(|store| store.tallies())
+    }
+
     fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {
         if self.away.load(Ordering::Acquire) && self.on_failure == OnFailure::Local {
             return self.local.view(scope);
@@ -477,6 +514,7 @@ impl Store for FailSafe {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
+        drop(self.count(&[]));
         self.attempt(|store| store.flush())
     }
 

@@ -21,6 +21,7 @@ mod redis;
 mod sqlite;
 mod storage;
 mod store;
+mod tally;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 mod template;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
@@ -39,3 +40,4 @@ pub use redis::{Redis, Server};
 pub use sqlite::Sqlite;
 pub use storage::{BadStorage, Storage};
 pub use store::{Admission, Ask, Grant, Health, Place, Snapshot, Store, StoreError};
+pub use tally::{Day, Tallies, Tally};

@@ -6,7 +6,8 @@
 //! response taught something. Whatever is idle and full is dropped: it equals no bucket (rule 31).
 
 use crate::cell::Cell;
-use crate::{Admission, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
+use crate::tally::{Books, day_of};
+use crate::{Admission, Clock, Day, Grant, Key, Place, Snapshot, Store, StoreError, Tally};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use paceline_core::gcra::{self, Rate};
@@ -49,6 +50,7 @@ pub struct Memory {
     shape: Arc<AtomicU64>,
     /// The most path segments of any scope that is known: narrower candidates need no look-up.
     deepest: AtomicUsize,
+    books: Mutex<Books>,
 }
 
 #[derive(Debug)]
@@ -110,6 +112,7 @@ impl Memory {
             lean,
             shape: Arc::default(),
             deepest: AtomicUsize::new(0),
+            books: Mutex::default(),
         }
     }
 
@@ -129,6 +132,10 @@ impl Memory {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    fn today(&self) -> Day {
+        day_of(self.clock.wall_micros())
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -491,6 +498,15 @@ impl Store for Memory {
         }
         keys.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
         Ok(keys)
+    }
+
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), StoreError> {
+        self.books.lock().count(self.today(), entries);
+        Ok(())
+    }
+
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, StoreError> {
+        Ok(self.books.lock().tallies(self.today()))
     }
 
     fn cell(&self, scope: &Scope<'_>) -> Option<Arc<Cell>> {

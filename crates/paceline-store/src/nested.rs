@@ -1,7 +1,7 @@
 //! A store that charges every scope with a limit, not only the narrowest.
 
 use crate::store::in_order;
-use crate::{Admission, Ask, Grant, Health, Key, Snapshot, Store, StoreError};
+use crate::{Admission, Ask, Day, Grant, Health, Key, Snapshot, Store, StoreError, Tally};
 use paceline_core::{Cost, Limit, Reading, Scope, Verdict, Wait};
 use std::sync::Arc;
 
@@ -135,6 +135,14 @@ impl Store for Nested {
 
     fn keys(&self) -> Result<Vec<Key>, StoreError> {
         self.0.keys()
+    }
+
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), StoreError> {
+        self.0.count(entries)
+    }
+
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, StoreError> {
+        self.0.tallies()
     }
 }
 

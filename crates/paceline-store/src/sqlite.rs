@@ -13,9 +13,10 @@ mod queue;
 use crate::clock::Epoch;
 use crate::combine::Combiner;
 use crate::process::{self, Close, PerProcess};
+use crate::tally::{day_of, oldest};
 use crate::template::Templates;
 use crate::view::Views;
-use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
+use crate::{Admission, Ask, Clock, Day, Grant, Key, Place, Snapshot, Store, StoreError, Tally};
 use paceline_core::record::Record;
 use paceline_core::state::Receipt;
 use paceline_core::{Cost, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict};
@@ -24,15 +25,45 @@ use queue::Queue;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// The layout of the file. Later releases read this one.
-const SCHEMA: i64 = 1;
+/// The layout of the file. Later releases read this one; the first had no books.
+const SCHEMA: i64 = 2;
+/// What is added to a file of an earlier layout, or to an empty one.
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS scopes (
+        key TEXT PRIMARY KEY, expires INTEGER NOT NULL, state BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS tallies (
+        day TEXT NOT NULL, key TEXT NOT NULL,
+        sent INTEGER NOT NULL, waited INTEGER NOT NULL, delayed INTEGER NOT NULL,
+        refused INTEGER NOT NULL, rejected INTEGER NOT NULL, failed INTEGER NOT NULL,
+        cached INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+        micro_usd INTEGER NOT NULL,
+        PRIMARY KEY (day, key)
+    ) WITHOUT ROWID;
+";
 /// "PACE": tells a file of ours from any other.
 const APPLICATION: i64 = 0x5041_4345;
 /// Visits between two sweeps of what is no longer needed.
 const SWEEP: u32 = 4_096;
+
+/// The statement that adds to the books.
+static ADD: LazyLock<String> = LazyLock::new(|| {
+    let names = Tally::NAMES;
+    let add = names.map(|name| format!("{name} = min({name} + excluded.{name}, {})", Tally::MOST));
+    let (columns, values, add) = (names.join(", "), "?, ".repeat(names.len() + 1), add.join(", "));
+    format!(
+        "INSERT INTO tallies (day, key, {columns}) VALUES ({values}?) \
+         ON CONFLICT (day, key) DO UPDATE SET {add}"
+    )
+});
+/// The one that reads them.
+static READ: LazyLock<String> = LazyLock::new(|| {
+    let columns = Tally::NAMES.join(", ");
+    format!("SELECT day, key, {columns} FROM tallies WHERE day >= ?1 ORDER BY day, key")
+});
 
 /// Limits and buckets in an SQLite file.
 #[derive(Debug)]
@@ -277,6 +308,42 @@ impl Visit<'_> {
         Ok(keys.collect::<Result<_, _>>()?)
     }
 
+    /// Adds to the books of today, and drops the days that are too long ago.
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), Error> {
+        let today = day_of(self.at);
+        let mut add = self.connection.prepare_cached(&ADD)?;
+        for (key, tally) in entries {
+            add.raw_bind_parameter(1, today.to_string())?;
+            add.raw_bind_parameter(2, key.as_str())?;
+            for (i, sum) in tally.numbers().into_iter().enumerate() {
+                add.raw_bind_parameter(i + 3, sum.cast_signed())?;
+            }
+            add.raw_execute()?;
+        }
+        let drop = "DELETE FROM tallies WHERE day < ?1";
+        self.connection.prepare_cached(drop)?.execute([oldest(today).to_string()])?;
+        Ok(())
+    }
+
+    /// The books of all days that are kept.
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, Error> {
+        let mut read = self.connection.prepare_cached(&READ)?;
+        let mut rows = read.query([oldest(day_of(self.at)).to_string()])?;
+        let mut tallies = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut sums = [0; Tally::NAMES.len()];
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = u64::try_from(row.get::<_, i64>(i + 2)?).unwrap_or(0);
+            }
+            let key = Key::new(&row.get::<_, String>(1)?);
+            // What is no day of ours is passed over.
+            if let Ok(day) = row.get::<_, String>(0)?.parse() {
+                tallies.push((key, day, Tally::from_numbers(sums)));
+            }
+        }
+        Ok(tallies)
+    }
+
     /// Writes what has changed.
     fn store(&self) -> Result<(), Error> {
         for (key, loaded) in self.loaded.iter().filter(|(_, loaded)| loaded.changed) {
@@ -320,18 +387,16 @@ impl File {
         let mut connection = Connection::open(path)?;
         connection.busy_handler(Some(queue::patience))?;
         // Before anything is done to it.
-        is_ours(&connection)?;
+        layout(&connection)?;
         let queue = Queue::of(path)?;
         let turn = queue.turn();
         connection.pragma_update(None, "journal_mode", "wal")?;
         // A crash of the machine may lose the last charges, never the file.
         connection.pragma_update(None, "synchronous", "normal")?;
-        if !is_ours(&connection)? {
+        if layout(&connection)? < SCHEMA {
             connection.execute_batch(&format!(
                 "BEGIN IMMEDIATE;
-                 CREATE TABLE scopes (
-                     key TEXT PRIMARY KEY, expires INTEGER NOT NULL, state BLOB NOT NULL
-                 ) WITHOUT ROWID;
+                 {TABLES}
                  PRAGMA application_id = {APPLICATION};
                  PRAGMA user_version = {SCHEMA};
                  COMMIT"
@@ -342,17 +407,17 @@ impl File {
     }
 }
 
-/// Whether a file is one of ours; it is not yet when it is empty.
-fn is_ours(connection: &Connection) -> Result<bool, Error> {
+/// The layout of a file, if it is one of ours; 0 when it is empty.
+fn layout(connection: &Connection) -> Result<i64, Error> {
     let read = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
     let (application, schema): (i64, i64) = (read("application_id")?, read("user_version")?);
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     match (application, schema) {
-        (APPLICATION, SCHEMA) => Ok(true),
+        (APPLICATION, known) if known <= SCHEMA => Ok(known),
         (APPLICATION, newer) => Err(Error::Newer(newer)),
         _ if tables > 0 => Err(Error::Foreign),
-        _ => Ok(false),
+        _ => Ok(0),
     }
 }
 
@@ -533,6 +598,17 @@ impl Store for Sqlite {
 
     fn keys(&self) -> Result<Vec<Key>, StoreError> {
         self.visit(|visit| visit.keys())
+    }
+
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), StoreError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        self.visit(|visit| visit.count(entries))
+    }
+
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, StoreError> {
+        self.visit(|visit| visit.tallies())
     }
 
     fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {

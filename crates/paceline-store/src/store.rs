@@ -1,6 +1,6 @@
 //! What a store does.
 
-use crate::{Cell, Key};
+use crate::{Cell, Day, Key, Tally};
 use paceline_core::state::Receipt;
 use paceline_core::{Cost, Limit, Reading, Scope, ScopeState, Tick, Verdict, Wait};
 use std::fmt;
@@ -148,6 +148,19 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot be reached.
     fn keys(&self) -> Result<Vec<Key>, StoreError>;
+
+    /// Adds to the books of today, by the store's clock: one visit for all entries. A key is any text
+    /// that tells scopes apart. [`clear`](Self::clear) leaves the books as they are.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), StoreError>;
+
+    /// The books of the last 35 days, by day and then by key.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot be reached.
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, StoreError>;
 
     /// The cell behind a scope, where the store keeps it in this process: whoever holds it decides
     /// without looking it up.

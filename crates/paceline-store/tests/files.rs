@@ -1,7 +1,7 @@
 //! What an SQLite file is like from outside: private, marked, and readable by later releases.
 
 use paceline_core::{Cost, Limit, Policy, Scope, VirtualClock};
-use paceline_store::{Sqlite, Store};
+use paceline_store::{Key, Sqlite, Store, Tally};
 use std::path::{Path, PathBuf};
 
 fn scope() -> Scope<'static> {
@@ -75,6 +75,34 @@ fn rule_35_a_file_of_an_earlier_release_is_read() {
         assert!(store.charge(&scope(), &Cost::ONE).unwrap().is_granted());
     }
     assert!(!store.charge(&scope(), &Cost::ONE).unwrap().is_granted());
+}
+
+/// That release kept no books.
+#[test]
+fn rule_35_a_file_of_an_earlier_release_gets_books() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.db");
+    std::fs::copy("tests/fixtures/release-0.1.0.db", &path).unwrap();
+    let layout = || -> i64 {
+        let file = rusqlite::Connection::open(&path).unwrap();
+        file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+    };
+    assert_eq!(layout(), 1);
+    // Whoever comes first, and whoever has opened it a moment before.
+    let stores =
+        [(); 4].map(|()| Sqlite::with_clock(&path, Policy::default(), VirtualClock::default()));
+    let entry = (Key::new("openai:gpt-4o"), Tally { sent: 1, ..Tally::default() });
+    std::thread::scope(|threads| {
+        for store in &stores {
+            threads.spawn(|| store.count(std::slice::from_ref(&entry)).unwrap());
+        }
+    });
+    assert_eq!(layout(), 2);
+    let books = stores[0].tallies().unwrap();
+    assert_eq!(books.len(), 1);
+    assert_eq!((&books[0].0, books[0].2.sent), (&entry.0, 4));
+    let (_, state, now) = stores[0].snapshot(&scope()).unwrap().unwrap();
+    assert_eq!(state.status(now).limits.len(), 2, "what was there is still there");
 }
 
 /// Writes the fixture of this release: `cargo test -p paceline-store --test files -- --ignored`.

@@ -3,7 +3,7 @@
 mod servers;
 
 use paceline_core::{Amount, Cost, Counting, Limit, Policy, Reading, Scope, Signal};
-use paceline_store::{Admission, Grant, Redis, Storage, Store};
+use paceline_store::{Admission, Clock, Grant, Key, Redis, Storage, Store, Tally};
 use servers::Server;
 use std::time::Duration;
 
@@ -145,6 +145,60 @@ fn rule_35_what_cannot_be_read_is_begun_anew() {
     server.command(&["EVAL", later, "1", name]).unwrap();
     let error = store.charge(&api, &Cost::ONE).unwrap_err().to_string();
     assert!(error.contains("later release"), "{error}");
+}
+
+/// A tally of one call.
+fn sent(scope: &str) -> (Key, Tally) {
+    (Key::new(scope), Tally { sent: 1, ..Tally::default() })
+}
+
+#[test]
+fn rule_33_a_day_of_the_books_goes_by_itself_after_35_days() {
+    const DAY: u64 = 86_400;
+    let server = Server::start();
+    let store = connect(&server, Policy::default());
+    store.count(&[sent("https://api.example.com/v1"), sent("openai:gpt-4o")]).unwrap();
+    let second = Clock::real().wall_micros() / 1_000_000 % DAY;
+    let names = server.command(&["KEYS", "paceline:*"]).unwrap();
+    assert_eq!(names.lines().count(), 2, "{names}");
+    for name in names.lines() {
+        let left = number(&server, &["TTL", name]);
+        let ends = i64::try_from(35 * DAY - second).unwrap();
+        assert!((ends - 5..=ends + 1).contains(&left), "{left} of {ends}");
+    }
+    assert!(names.contains(":{https://api.example.com}/v1"), "the slot of its host: {names}");
+}
+
+#[test]
+fn what_is_counted_of_many_scopes_is_one_visit_each_in_one_round_trip() {
+    let server = Server::start();
+    let store = connect(&server, Policy::default());
+    let entries: Vec<_> = (0..2_000).map(|i| sent(&format!("p:{i}"))).collect();
+    store.count(&entries).unwrap();
+    visits(&server);
+    store.count(&entries).unwrap();
+    assert_eq!(visits(&server), 2_000);
+    let books = store.tallies().unwrap();
+    assert_eq!(books.len(), 2_000);
+    assert!(books.iter().all(|(_, _, tally)| tally.sent == 2));
+}
+
+#[test]
+fn what_is_no_tally_of_ours_is_begun_anew() {
+    let server = Server::start();
+    let store = connect(&server, Policy::default());
+    store.count(&[sent("a:b")]).unwrap();
+    let name = server.command(&["KEYS", "*"]).unwrap();
+    let name = name.trim();
+    server.command(&["HSET", name, "sent", "many", "else", "x"]).unwrap();
+    assert_eq!(store.tallies().unwrap()[0].2, Tally::default());
+    store.count(&[sent("a:b")]).unwrap();
+    assert_eq!(store.tallies().unwrap()[0].2, sent("a:b").1);
+    server.command(&["SET", name, "garbage"]).unwrap();
+    server.command(&["SET", "paceline:tally:today:{a:b}", "garbage"]).unwrap();
+    assert!(store.tallies().unwrap().is_empty());
+    store.count(&[sent("a:b")]).unwrap();
+    assert_eq!(store.tallies().unwrap()[0].2, sent("a:b").1);
 }
 
 #[test]

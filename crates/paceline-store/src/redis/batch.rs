@@ -83,14 +83,27 @@ pub(super) enum Garbled {
 
 /// The key in Redis of a scope.
 pub(super) fn name(key: &str) -> String {
-    let host = Scope::from_key(key).host().len();
-    format!("{PREFIX}{{{}}}{}", &key[..host], &key[host..])
+    format!("{PREFIX}{}", tagged(key))
 }
 
 /// The scope of a key in Redis.
 pub(super) fn key(name: &str) -> Option<String> {
-    let (host, path) = name.strip_prefix(PREFIX)?.strip_prefix('{')?.split_once('}')?;
-    Some(format!("{host}{path}"))
+    untagged(name.strip_prefix(PREFIX)?)
+}
+
+/// A key with its host in braces, by which a cluster chooses the slot.
+pub(super) fn tagged(key: &str) -> String {
+    let host = Scope::from_key(key).host().len();
+    format!("{{{}}}{}", &key[..host], &key[host..])
+}
+
+/// The key that was tagged so. It may have braces of its own, but a host ends where its path begins.
+pub(super) fn untagged(tagged: &str) -> Option<String> {
+    let rest = tagged.strip_prefix('{')?;
+    match rest.find("}/") {
+        Some(end) => Some(format!("{}{}", &rest[..end], &rest[end + 1..])),
+        None => rest.strip_suffix('}').map(str::to_owned),
+    }
 }
 
 impl Batch {
@@ -249,5 +262,27 @@ impl Batch {
             reply.states.extend(state.map(|state| (key, state)));
         }
         Ok(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tagged_key_is_found_again_whatever_is_in_it() {
+        for key in [
+            "api.example.com",
+            "http://localhost:8080/v1/{id}",
+            "alice@api.github.com/#search",
+            "https://api.example.com/a}/{b",
+            "openai:gpt-4o",
+            "openrouter:meta-llama/llama-3",
+            "a}b",
+            "}",
+            "",
+        ] {
+            assert_eq!(untagged(&tagged(key)).as_deref(), Some(key));
+        }
     }
 }

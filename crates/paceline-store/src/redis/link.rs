@@ -1,7 +1,7 @@
 //! The connection to a server, made when it is needed and made anew when it broke.
 
 use super::batch::Arguments;
-use super::script::{ENGINE, HASH};
+use super::script::Script;
 use crate::StoreError;
 use redis::cluster::{ClusterClient, ClusterConnection};
 use redis::{
@@ -9,9 +9,13 @@ use redis::{
     IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
     TlsCertificates, Value, cmd,
 };
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// More hashes than one visit should read.
+const AT_ONCE: usize = 512;
 
 /// Where a server is, and how to get in.
 #[derive(Clone)]
@@ -115,12 +119,13 @@ impl Link {
         }
     }
 
-    /// Runs the script once for each batch, in one round trip where the server takes them so.
+    /// Runs a script once for each batch, in one round trip where the server takes them so.
     pub(super) fn run(
         &mut self,
+        script: &Script,
         batches: &[Arguments],
     ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
-        let answers = self.evaluate(batches).map_err(|error| self.unavailable(&error))?;
+        let answers = self.evaluate(script, batches).map_err(|error| self.unavailable(&error))?;
         let mut told = Vec::with_capacity(answers.len());
         for answer in answers {
             told.push(match answer {
@@ -136,8 +141,12 @@ impl Link {
         Ok(told)
     }
 
-    fn evaluate(&mut self, batches: &[Arguments]) -> RedisResult<Vec<RedisResult<Value>>> {
-        let evalsha = |batch| call("EVALSHA", &HASH, batch);
+    fn evaluate(
+        &mut self,
+        script: &Script,
+        batches: &[Arguments],
+    ) -> RedisResult<Vec<RedisResult<Value>>> {
+        let evalsha = |batch| call("EVALSHA", &script.hash, batch);
         let was_up = self.is_up();
         let sent = self.try_send(&batches.iter().map(evalsha).collect::<Vec<_>>());
         self.hung_up = was_up && sent.as_ref().is_err_and(is_hangup);
@@ -145,7 +154,7 @@ impl Link {
         // A server that was restarted or flushed does not know the script: those batches did nothing.
         let lost: Vec<usize> = (0..answers.len()).filter(|i| is_noscript(&answers[*i])).collect();
         if !lost.is_empty() {
-            let eval = |i: &usize| call("EVAL", &ENGINE, &batches[*i]);
+            let eval = |i: &usize| call("EVAL", &script.text, &batches[*i]);
             let again = self.send(&lost.iter().map(eval).collect::<Vec<_>>())?;
             for (i, answer) in lost.into_iter().zip(again) {
                 answers[i] = answer;
@@ -178,6 +187,32 @@ impl Link {
                 return Ok(names);
             }
         }
+    }
+
+    /// What stands in hashes, by field; nothing in what is none.
+    pub(super) fn hashes(
+        &mut self,
+        names: &[String],
+    ) -> Result<Vec<HashMap<String, String>>, StoreError> {
+        let mut hashes = Vec::with_capacity(names.len());
+        // A visit is bounded in time, so it reads no more than it can.
+        for some in names.chunks(AT_ONCE) {
+            let read = |name: &String| {
+                let mut read = cmd("HGETALL");
+                read.arg(name);
+                read
+            };
+            let answers = self.send(&some.iter().map(read).collect::<Vec<_>>());
+            let fields = |answer: RedisResult<Value>| match answer {
+                Err(error) if error.code() == Some("WRONGTYPE") => Ok(HashMap::new()),
+                answer => Ok(redis::from_redis_value(answer?).unwrap_or_default()),
+            };
+            let read =
+                answers.and_then(|all| all.into_iter().map(fields).collect::<RedisResult<_>>());
+            let read: Vec<_> = read.map_err(|error| self.unavailable(&error))?;
+            hashes.extend(read);
+        }
+        Ok(hashes)
     }
 
     pub(super) fn delete(&mut self, names: &[String]) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@
 
 mod address;
 mod batch;
+mod books;
 mod lease;
 mod link;
 mod script;
@@ -14,11 +15,13 @@ mod script;
 use crate::clock::Epoch;
 use crate::combine::Combiner;
 use crate::process::PerProcess;
+use crate::tally::{day_of, in_order, oldest};
 use crate::template::Templates;
 use crate::view::Views;
-use crate::{Admission, Ask, Clock, Grant, Key, Place, Snapshot, Store, StoreError};
+use crate::{Admission, Ask, Clock, Day, Grant, Key, Place, Snapshot, Store, StoreError, Tally};
 pub(crate) use address::read;
-use batch::{Answer, Batch, Reply};
+use batch::{Answer, Arguments, Batch, Reply};
+use books::BOOKS;
 use lease::Leases;
 use link::Link;
 pub use link::Server;
@@ -28,6 +31,8 @@ use paceline_core::{
     Amount, Cause, Cost, Dimension, Limit, Policy, Reading, Scope, ScopeState, Tick, Verdict, Wait,
 };
 use parking_lot::Mutex;
+use redis::Value;
+use script::{ENGINE, Script, TALLY};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +40,8 @@ use std::time::Duration;
 /// What a key in Redis begins with. The host is its hash tag, so that all scopes of a host live in one
 /// slot of a cluster.
 const PREFIX: &str = "paceline:";
+/// What the keys of scopes begin with.
+const SCOPES: &str = "paceline:{";
 
 /// Limits and buckets in Redis or Valkey.
 #[derive(Debug)]
@@ -128,10 +135,7 @@ impl Redis {
         if batches.is_empty() {
             return Ok(Vec::new());
         }
-        let instant = match &self.clock {
-            Clock::Real { .. } => 0,
-            Clock::Virtual(_) => self.clock.wall_micros(),
-        };
+        let instant = self.instant();
         let arguments = || {
             let now = self.now(&here);
             let lost = |key: &str| {
@@ -142,30 +146,7 @@ impl Redis {
             let encoded: Result<Vec<_>, _> = batches.iter().map(encode).collect();
             encoded.map_err(StoreError::new)
         };
-        // Whoever was behind one that found the server away need not find out again.
-        let before = here.failures.load(Ordering::Acquire);
-        let mut link = here.link.lock();
-        let answered = match here.failures.load(Ordering::Acquire) == before {
-            true => {
-                // A server that hung up may have been restarted, and have lost everything.
-                if !link.is_up() {
-                    here.views.doubt();
-                }
-                let first = link.run(&arguments()?);
-                if first.is_err() && link.hung_up() {
-                    here.views.doubt();
-                    link.run(&arguments()?)
-                } else {
-                    first
-                }
-            }
-            false => Err(StoreError::new("the server did not answer a moment ago")),
-        };
-        if answered.is_err() {
-            here.failures.fetch_add(1, Ordering::AcqRel);
-        }
-        drop(link);
-        let values = match answered {
+        let values = match here.evaluate(&ENGINE, arguments) {
             Ok(values) => values,
             Err(error) => {
                 here.ended.lock().extend(ended);
@@ -238,6 +219,14 @@ impl Redis {
 
     fn micros(&self, tick: Tick) -> u64 {
         self.epoch.begins().unwrap_or(0).saturating_add(tick.as_nanos() / 1_000)
+    }
+
+    /// The instant that is sent: 0 for the server's own.
+    fn instant(&self) -> u64 {
+        match &self.clock {
+            Clock::Real { .. } => 0,
+            Clock::Virtual(_) => self.clock.wall_micros(),
+        }
     }
 
     fn local_micros(&self) -> i64 {
@@ -336,6 +325,37 @@ impl Here {
             Some(known) => known.receipt.cost.add(&receipt.cost),
             None => ended.push(Ended { key: key.clone(), receipt, sent }),
         }
+    }
+
+    /// Runs a script for each of the arguments; anew, if the server has hung up since the time before.
+    fn evaluate(
+        &self,
+        script: &Script,
+        arguments: impl Fn() -> Result<Vec<Arguments>, StoreError>,
+    ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
+        // Whoever was behind one that found the server away need not find out again.
+        let before = self.failures.load(Ordering::Acquire);
+        let mut link = self.link.lock();
+        let answered = match self.failures.load(Ordering::Acquire) == before {
+            true => {
+                // A server that hung up may have been restarted, and have lost everything.
+                if !link.is_up() {
+                    self.views.doubt();
+                }
+                let first = link.run(script, &arguments()?);
+                if first.is_err() && link.hung_up() {
+                    self.views.doubt();
+                    link.run(script, &arguments()?)
+                } else {
+                    first
+                }
+            }
+            false => Err(StoreError::new("the server did not answer a moment ago")),
+        };
+        if answered.is_err() {
+            self.failures.fetch_add(1, Ordering::AcqRel);
+        }
+        answered
     }
 
     /// The key of the scope that governs, as far as is known.
@@ -485,12 +505,61 @@ impl Store for Redis {
     }
 
     fn keys(&self) -> Result<Vec<Key>, StoreError> {
-        let names = self.here().link.lock().names(PREFIX)?;
+        let names = self.here().link.lock().names(SCOPES)?;
         let mut keys: Vec<_> =
             names.iter().filter_map(|name| Some(Key::new(&batch::key(name)?))).collect();
         keys.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
         keys.dedup();
         Ok(keys)
+    }
+
+    fn count(&self, entries: &[(Key, Tally)]) -> Result<(), StoreError> {
+        let (here, instant) = (self.here(), self.instant());
+        // Where it is another day than here, the server says so, and nothing was added yet.
+        let today = day_of(self.clock.wall_micros());
+        let mut left: Vec<_> = entries.iter().map(|(key, tally)| (key, tally, today)).collect();
+        let mut wrong = None;
+        while !left.is_empty() {
+            let add = |(key, tally, day): &(&Key, &Tally, Day)| {
+                books::addition(instant, *day, key, tally).map_err(StoreError::new)
+            };
+            let values = here.evaluate(&TALLY, || left.iter().map(add).collect())?;
+            let mut later = Vec::new();
+            for ((key, tally, day), value) in left.into_iter().zip(values) {
+                match value {
+                    Ok(Value::Int(at)) => {
+                        let told = day_of(u64::try_from(at).unwrap_or(0));
+                        if told != day {
+                            later.push((key, tally, told));
+                        }
+                    }
+                    Ok(_) => wrong = Some(StoreError::of_data(batch::Garbled::Shape)),
+                    Err(error) => wrong = Some(error),
+                }
+            }
+            left = later;
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    fn tallies(&self) -> Result<Vec<(Key, Day, Tally)>, StoreError> {
+        let here = self.here();
+        let mut link = here.link.lock();
+        let mut names = link.names(BOOKS)?;
+        names.sort_unstable();
+        names.dedup();
+        let hashes = link.hashes(&names)?;
+        drop(link);
+        // The server lets go of what is too old, by its own clock.
+        let first = match &self.clock {
+            Clock::Real { .. } => Day::MIN,
+            Clock::Virtual(_) => oldest(day_of(self.clock.wall_micros())),
+        };
+        let books = names.iter().zip(&hashes).filter(|(_, fields)| !fields.is_empty());
+        Ok(in_order(books.filter_map(|(name, fields)| {
+            let (day, key) = books::day_and_key(name)?;
+            (day >= first).then(|| (key, day, books::tally(fields)))
+        })))
     }
 
     fn view(&self, scope: &Scope<'_>) -> Option<Snapshot> {

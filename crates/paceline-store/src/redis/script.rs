@@ -1,19 +1,34 @@
-//! The script that a server runs.
+//! The scripts that a server runs.
 //!
 //! A server runs a script from its first line each time, so every function in it is made anew by each
 //! call, and looks up each name that it uses from outside. Its constants were two thirds of the cost of
 //! an admission. They have names for those who read the script; what is sent has their values instead.
 
-use redis::Script;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The engine, as it is sent.
-pub(super) static ENGINE: LazyLock<String> =
-    LazyLock::new(|| with_values(include_str!("engine.lua")));
-/// The name by which a server knows it.
-pub(super) static HASH: LazyLock<String> =
-    LazyLock::new(|| Script::new(&ENGINE).get_hash().to_owned());
+/// The engine.
+pub(super) static ENGINE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("engine.lua")));
+/// What adds to the books.
+pub(super) static TALLY: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("tally.lua")));
+
+/// A script, as it is sent.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) text: String,
+    /// The name by which a server knows it.
+    pub(super) hash: String,
+}
+
+impl Script {
+    fn new(script: &str) -> Self {
+        let text = with_values(script);
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+}
 
 /// The script without comments, and with values in place of the names in capitals that are declared on
 /// lines such as `local TWO, FOUR = 2, 2 * TWO`.
@@ -72,6 +87,7 @@ mod tests {
         let script =
             "-- About it.\nlocal TWO, FOUR = 2, 2 * TWO\nlocal x = TWO + x2[FOUR]\n  -- TWO\n";
         assert_eq!(with_values(script), "local x = (2) + x2[(2 * (2))]\n");
-        assert!(!ENGINE.contains("LANES"), "a constant was left");
+        assert!(!ENGINE.text.contains("LANES"), "a constant was left");
+        assert!(!TALLY.text.contains("MOST"), "a constant was left");
     }
 }
