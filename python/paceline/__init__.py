@@ -14,6 +14,19 @@ from paceline._native import Permit
 from paceline.detection import DetectedLimit, Detection, detect
 from paceline.errors import RateLimitExceeded, StorageUnavailable
 from paceline.limiter import AsyncRateLimiter, RateLimiter
+from paceline.llm import (
+    Guard,
+    ModelStats,
+    bypass,
+    get_guard,
+    install,
+    is_installed,
+    stats,
+    uninstall,
+    unwrap,
+    wrap,
+)
+from paceline.llm.errors import RateLimited, UnknownPrice
 from paceline.retry import RetryConfig, RetryStrategy
 from paceline.status import DimensionStatus, Explanation, RateLimitStatus
 
@@ -23,14 +36,26 @@ __all__ = [
     "Detection",
     "DimensionStatus",
     "Explanation",
+    "Guard",
+    "ModelStats",
     "Paced",
     "Permit",
     "RateLimitExceeded",
+    "RateLimited",
     "RateLimitStatus",
     "RateLimiter",
     "RetryConfig",
     "RetryStrategy",
     "StorageUnavailable",
+    "UnknownPrice",
+    "bypass",
     "detect",
+    "get_guard",
+    "install",
+    "is_installed",
     "spending",
+    "stats",
+    "uninstall",
+    "unwrap",
+    "wrap",
 ]

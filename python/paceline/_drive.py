@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from paceline._flow import Call
-    from paceline._native import Acquisition, Waiter
+    from paceline._native import Acquisition, Cost, Waiter
 
 
 def run(call: Call) -> Any:
     """Make a call on this thread."""
-    life = exchange(call, acquire, pause)
+    return finish(exchange(call, acquire, pause))
+
+
+def finish(life: Coroutine[Any, Any, Any]) -> Any:
+    """Run what blocks instead of being suspended."""
     try:
         life.send(None)
     except StopIteration as end:
@@ -38,15 +42,15 @@ def run_async(call: Call) -> Coroutine[Any, Any, Any]:
 
 async def acquire(
     limiter: Limiter,
-    url: str,
-    cost: Mapping[str, float] | None,
+    endpoint: str,
+    cost: Mapping[str, float] | Cost | None,
     *,
     max_wait: float | None,
     account: str | None,
 ) -> Permit:
     """Wait for a permit on this thread."""
     # Whichever the limiter: its own way to acquire may be the other one.
-    return Limiter.acquire(limiter, url, cost, max_wait=max_wait, account=account)
+    return Limiter.acquire(limiter, endpoint, cost, max_wait=max_wait, account=account)
 
 
 async def pause(limiter: Limiter, seconds: float) -> None:

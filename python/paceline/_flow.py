@@ -11,15 +11,16 @@ import contextvars
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from paceline.errors import RateLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 
-    from paceline._native import Permit, RetryPolicy
+    from paceline._native import Cost, Permit, RetryPolicy
     from paceline.limiter import AsyncRateLimiter, RateLimiter
+    from paceline.retry import RetryConfig
 
 #: What the next request of this context spends. A redirect's later hops spend one request each.
 _cost: contextvars.ContextVar[Mapping[str, float] | None] = contextvars.ContextVar(
@@ -55,6 +56,11 @@ def spending(
         _account.reset(tokens[1])
 
 
+def account() -> str | None:
+    """Give the account for which requests of this context count."""
+    return _account.get()
+
+
 @dataclass(frozen=True, slots=True)
 class Paced:
     """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
@@ -83,7 +89,21 @@ class Call(Protocol):
     """One call of a client: what the lifecycle has to know of it, and how its steps are done."""
 
     limiter: RateLimiter | AsyncRateLimiter
+    #: whose answer it will be
     url: str
+    #: whether somebody above sends it again after a rejection
+    retried_above: bool
+
+    @property
+    def retry(self) -> RetryConfig:
+        """What to send again, and how."""
+
+    @property
+    def patience(self) -> float | None:
+        """The seconds that it may wait in all; ``None`` for ever."""
+
+    def spends(self) -> tuple[str, Mapping[str, float] | Cost | None, str | None]:
+        """Give where it is counted, what it spends there, and for which account."""
 
     @property
     def method(self) -> str:
@@ -105,8 +125,8 @@ class Call(Protocol):
     def body(self, response: Any) -> Awaitable[bytes | None]:
         """Give the body of a response that is an error, so that others can read it all the same."""
 
-    def tell(self, response: Any, paced: Paced) -> None:
-        """Leave on a response what pacing did."""
+    def tell(self, response: Any, paced: Paced, permit: Permit) -> None:
+        """Leave on a response what pacing did; settle for what it says was spent."""
 
     def rewind(self) -> bool:
         """Get ready to send again; ``False`` when the request cannot be."""
@@ -121,6 +141,28 @@ class Call(Protocol):
         """Whether an error says that the connection could not be made, or broke."""
 
 
+class PlainCall:
+    """What most calls share: they are counted by their URL, and spend what their context says."""
+
+    __slots__ = ()
+    limiter: RateLimiter | AsyncRateLimiter
+    url: str
+    retried_above: ClassVar = False
+
+    @property
+    def retry(self) -> RetryConfig:
+        return self.limiter.retry
+
+    @property
+    def patience(self) -> float | None:
+        return self.limiter.max_wait
+
+    def spends(self) -> tuple[str, Mapping[str, float] | None, str | None]:
+        if (cost := _cost.get()) is not None:
+            _cost.set(None)
+        return self.url, cost, _account.get()
+
+
 async def exchange(  # noqa: C901 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Awaitable[Permit]],
@@ -128,16 +170,14 @@ async def exchange(  # noqa: C901 - it reads best in one piece
 ) -> Any:
     """Wait for a permit, send, learn from the answer, and again if need be."""
     limiter = call.limiter
-    retry = limiter.retry
-    if (cost := _cost.get()) is not None:
-        _cost.set(None)
-    account = _account.get()
-    left = limiter.max_wait
+    retry = call.retry
+    endpoint, cost, account = call.spends()
+    left = patience = call.patience
     waited = 0.0
     limit = None
     attempt = 0
     while True:
-        permit = await acquire(limiter, call.url, cost, max_wait=left, account=account)
+        permit = await acquire(limiter, endpoint, cost, max_wait=left, account=account)
         if permit.waited:
             waited += permit.waited
             limit = permit.limit
@@ -149,7 +189,7 @@ async def exchange(  # noqa: C901 - it reads best in one piece
                 permit.cancel()
             if limiter.raise_on_limit or not (retry.retry_on_connection_error and call.lost(error)):
                 raise
-            left = _left(limiter, waited)
+            left = _left(patience, waited)
             # It leaves as much open as a 503, if it leaves anything open.
             policy, keyed = retry.after_connection_error, unsent or call.keyed
             delay = _again(call, policy, keyed, 503, None, attempt=attempt, left=left)
@@ -160,22 +200,23 @@ async def exchange(  # noqa: C901 - it reads best in one piece
             body = await _error(call, permit, response, status) if status >= _ERROR else None
             told = permit.observe(status, headers, call.url, body)
             if status not in retry.retry_on_status or permit.spent:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit))
+                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit), permit)
                 return response
-            left = _left(limiter, waited)
+            left = _left(patience, waited)
             delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
-            too_long = delay is not None and told is not None and told > left
+            goes_on = delay is not None or call.retried_above
+            too_long = goes_on and told is not None and told > left
             if limiter.raise_on_limit or too_long:
                 await call.discard(response)
                 raise _exceeded(permit, status, delay if told is None else told)
             if delay is None:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit))
+                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit), permit)
                 return response
             await call.discard(response)
         if told is None:
             await pause(limiter, delay)
             waited += delay
-            left = _left(limiter, waited)
+            left = _left(patience, waited)
         attempt += 1
 
 
@@ -188,9 +229,9 @@ async def _error(call: Call, permit: Permit, response: Any, status: int) -> byte
     return None
 
 
-def _left(limiter: RateLimiter | AsyncRateLimiter, waited: float) -> float:
+def _left(patience: float | None, waited: float) -> float:
     """Give the seconds that a call may still wait."""
-    return math.inf if limiter.max_wait is None else max(0.0, limiter.max_wait - waited)
+    return math.inf if patience is None else max(0.0, patience - waited)
 
 
 def _again(

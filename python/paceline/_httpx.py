@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paceline import _drive
-from paceline._flow import LONGEST_ERROR
+from paceline._flow import LONGEST_ERROR, PlainCall
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from paceline._flow import Paced
+    from paceline._native import Permit
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 
@@ -77,7 +78,7 @@ class Async(Transport):
         await self.transport.__aexit__(*error)
 
 
-class _Call:
+class Call(PlainCall):
     """One request on its way."""
 
     __slots__ = ("limiter", "package", "request", "transport", "url")
@@ -110,7 +111,7 @@ class _Call:
         length = response.headers.get("content-length", "")
         return length.isdecimal() and int(length) <= LONGEST_ERROR
 
-    def tell(self, response: Any, paced: Paced) -> None:
+    def tell(self, response: Any, paced: Paced, _permit: Permit) -> None:
         response.extensions["paceline"] = paced
 
     def never_left(self, error: BaseException) -> bool:
@@ -131,7 +132,7 @@ class _Call:
         return fields is not None and all(map(_begins_again, fields))
 
 
-class _Blocking(_Call):
+class _Blocking(Call):
     __slots__ = ()
 
     async def body(self, response: Any) -> bytes | None:
@@ -148,7 +149,7 @@ class _Blocking(_Call):
         response.close()
 
 
-class _Async(_Call):
+class _Async(Call):
     __slots__ = ()
 
     async def body(self, response: Any) -> bytes | None:

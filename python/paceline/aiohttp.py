@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from paceline import _drive
-from paceline._flow import LONGEST_ERROR
+from paceline._flow import LONGEST_ERROR, PlainCall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from paceline._flow import Paced
+    from paceline._native import Permit
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 
@@ -60,7 +61,7 @@ def pacing(
     return (*middlewares, RateLimitMiddleware(limiter))
 
 
-class _Call:
+class _Call(PlainCall):
     """One request on its way."""
 
     __slots__ = ("handler", "limiter", "request", "url")
@@ -98,7 +99,7 @@ class _Call:
         short = response.content_length is not None and response.content_length <= LONGEST_ERROR
         return await response.read() if short else None
 
-    def tell(self, response: aiohttp.ClientResponse, paced: Paced) -> None:
+    def tell(self, response: aiohttp.ClientResponse, paced: Paced, _permit: Permit) -> None:
         response.paceline = paced  # type: ignore[attr-defined] # there is no place for such things
 
     def never_left(self, error: BaseException) -> bool:

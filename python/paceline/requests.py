@@ -10,12 +10,13 @@ import requests.utils
 import urllib3.exceptions
 
 from paceline import _drive
-from paceline._flow import LONGEST_ERROR
+from paceline._flow import LONGEST_ERROR, PlainCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from paceline._flow import Paced
+    from paceline._native import Permit
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 
@@ -66,7 +67,7 @@ def paced(
     return RateLimitAdapter(limiter, adapter)
 
 
-class _Call:
+class _Call(PlainCall):
     """One request on its way."""
 
     __slots__ = ("adapter", "kwargs", "limiter", "request", "url")
@@ -102,7 +103,7 @@ class _Call:
         # It is kept, and read again from there.
         return response.content if length.isdecimal() and int(length) <= LONGEST_ERROR else None
 
-    def tell(self, response: requests.Response, paced: Paced) -> None:
+    def tell(self, response: requests.Response, paced: Paced, _permit: Permit) -> None:
         response.paceline = paced  # type: ignore[attr-defined] # there is no place for such things
 
     def never_left(self, error: BaseException) -> bool:

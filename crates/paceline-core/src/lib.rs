@@ -31,6 +31,7 @@ pub mod headers;
 pub mod lane;
 mod learn;
 pub mod limit;
+pub mod llm;
 pub mod policy;
 pub mod provider;
 pub mod record;

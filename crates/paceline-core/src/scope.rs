@@ -503,7 +503,8 @@ mod tests {
             assert_eq!(Scope::parse(&alice.to_string()).unwrap(), alice);
             assert!(alice.is_model() && alice.account() == Some("alice"));
         }
-        for endpoint in ["localhost:8080", "localhost:8080/v1", "api.example.com", "http://a:80/b"] {
+        for endpoint in ["localhost:8080", "localhost:8080/v1", "api.example.com", "http://a:80/b"]
+        {
             assert!(!Scope::parse(endpoint).unwrap().is_model(), "{endpoint}");
         }
         // What may hold a password is none.

@@ -1,5 +1,6 @@
 //! Python's values to ours, and our errors to Python's.
 
+use crate::guard;
 use paceline::{Amount, Cost, Dimension, Error, Limit, OnFailure, Refused, Window};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -10,6 +11,7 @@ use std::time::Duration;
 /// The one map of errors.
 pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
     static UNAVAILABLE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static UNPRICED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     match error {
         Error::Refused(refused) => raise_refused(py, &refused),
         Error::Invalid(error) => invalid(error),
@@ -20,6 +22,11 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
                 let seconds = wait(error.retry_after);
                 class.call1((error.to_string(), "", "requests", seconds))
             });
+            made.map_or_else(|error| error, PyErr::from_value)
+        }
+        Error::Unpriced(_) => {
+            let class = UNPRICED.import(py, "paceline.llm.errors", "UnknownPrice");
+            let made = class.and_then(|class| class.call1((error.to_string(),)));
             made.map_or_else(|error| error, PyErr::from_value)
         }
         other => PyRuntimeError::new_err(other.to_string()),
@@ -61,6 +68,9 @@ pub(crate) fn invalid(error: paceline_core::Error) -> PyErr {
 pub(crate) fn cost(given: Option<&Bound<'_, PyAny>>) -> PyResult<Cost> {
     let mut cost = Cost::ONE;
     if let Some(given) = given {
+        if let Ok(cost) = given.cast::<guard::Cost>() {
+            return Ok(cost.get().0.clone());
+        }
         for_each(given, |name, amount| {
             let name = name.cast::<PyString>()?;
             let dimension = Dimension::new(name.to_str()?).map_err(invalid)?;
@@ -135,7 +145,7 @@ pub(crate) fn limit(
 }
 
 /// A whole number of at least one.
-fn whole(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub(crate) fn whole(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     let number: i128 = given.extract().map_err(|error: PyErr| {
         if error.is_instance_of::<PyTypeError>(given.py()) {
             return PyTypeError::new_err(format!("{what} must be a whole number, not {given}"));

@@ -7,6 +7,7 @@
 mod bell;
 mod convert;
 mod detect;
+mod guard;
 mod limiter;
 mod permit;
 mod retry;
@@ -43,6 +44,8 @@ mod _native {
     use super::bell::end_waits;
     #[pymodule_export]
     use super::detect::detect;
+    #[pymodule_export]
+    use super::guard::{Cost, Guard, LlmCall, Watch};
     #[pymodule_export]
     use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]

@@ -274,6 +274,13 @@ impl Limiter {
     }
 }
 
+impl Limiter {
+    /// What it stands on.
+    pub(crate) fn engine(&self) -> PyResult<&paceline::Limiter> {
+        self.settled().map(|settled| &settled.limiter)
+    }
+}
+
 impl Settled {
     #[inline]
     fn call<'a>(

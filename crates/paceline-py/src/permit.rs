@@ -27,7 +27,7 @@ impl Permit {
         }
     }
 
-    fn held(&mut self) -> PyResult<&mut paceline::Permit> {
+    pub(crate) fn held(&mut self) -> PyResult<&mut paceline::Permit> {
         self.0.as_mut().ok_or_else(|| PyRuntimeError::new_err("the permit was cancelled"))
     }
 }

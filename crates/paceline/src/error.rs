@@ -17,6 +17,11 @@ pub enum Error {
     /// The storage string makes no sense.
     #[error(transparent)]
     Storage(#[from] BadStorage),
+    /// A budget covers a model of which no price is known.
+    #[error(
+        "no price is known for {0}, which a budget covers: set one, or exempt it with a price of 0"
+    )]
+    Unpriced(String),
     /// The store cannot be reached.
     #[error(transparent)]
     Unavailable(#[from] StoreError),

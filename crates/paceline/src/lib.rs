@@ -35,6 +35,7 @@ mod desk;
 mod endpoint;
 mod error;
 mod explain;
+mod guard;
 #[cfg(feature = "http")]
 pub mod http;
 mod limiter;
@@ -57,19 +58,20 @@ pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use explain::Explanation;
+pub use guard::{Guard, LlmCall};
 pub use limiter::{Builder, Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Counting, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope,
-    Signal, Status, Verdict, VirtualClock, Wait, Window, estimate, headers, retry,
+    Signal, Status, Verdict, VirtualClock, Wait, Window, estimate, headers, llm, retry,
 };
 #[cfg(feature = "redis")]
 pub use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 pub use paceline_store::Sqlite;
 pub use paceline_store::{
-    BadStorage, Clock, Health, Memory, Notice, OnFailure, Storage, Store, StoreError,
+    BadStorage, Clock, Health, Memory, Notice, OnFailure, Storage, Store, StoreError, Tally,
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;

@@ -26,6 +26,8 @@ pub struct Permit {
     fate: Fate,
     /// What becomes of it is left at the desk: whoever holds it must not wait for the store.
     at_desk: bool,
+    /// Whether its answer said what is left of anything but requests.
+    is_told: bool,
 }
 
 /// What is known of the request.
@@ -39,7 +41,16 @@ enum Fate {
 impl Permit {
     pub(crate) fn new(limiter: Arc<Inner>, grant: Grant, waited: Duration) -> Self {
         let (waited_for, fate) = (None, Fate::Unsent);
-        Self { limiter, grant, settled: None, waited, waited_for, fate, at_desk: false }
+        Self {
+            limiter,
+            grant,
+            settled: None,
+            waited,
+            waited_for,
+            fate,
+            at_desk: false,
+            is_told: false,
+        }
     }
 
     pub(crate) fn waited_for(self, cause: Option<Cause>) -> Self {
@@ -96,6 +107,7 @@ impl Permit {
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn observe(&mut self, reading: &Reading) -> Result<(), Error> {
         self.fate = Fate::Over;
+        self.is_told = reading.signals.iter().any(|it| it.dimension != Dimension::Requests);
         self.limiter.budget.answered();
         if self.at_desk {
             self.leave_at_desk(Job::Observe(self.grant.clone(), reading.clone()));
@@ -190,6 +202,13 @@ impl Permit {
         let store = &self.limiter.store;
         let known = || store.view(&Scope::from_key(self.grant.key().as_str()));
         !store.health().away && known().is_some_and(|(_, state, _)| state.has_limits())
+    }
+
+    /// Whether its answer said what is left of tokens, or of anything else but requests: then that has been
+    /// taken over, and stands.
+    #[must_use]
+    pub const fn is_told_of_tokens(&self) -> bool {
+        self.is_told
     }
 
     /// Whether to settle, observe or cancel it is a visit to a store that takes time.

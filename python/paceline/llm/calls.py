@@ -1,0 +1,210 @@
+"""One HTTP attempt of an SDK on its way: how it is counted, and what is learned of it."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from paceline import _drive, _flow, _httpx
+from paceline._native import Limiter
+from paceline.errors import RateLimitExceeded, StorageUnavailable
+from paceline.llm import streams
+from paceline.llm.errors import Escape, RateLimited, UnknownPrice
+from paceline.retry import RetryConfig, RetryStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from types import ModuleType
+
+    from paceline._flow import Paced
+    from paceline._native import Cost, LlmCall, Permit
+    from paceline.llm.guard import Guard
+    from paceline.llm.sdks import Sdk
+
+#: What the SDK sends again by itself is sent once here.
+_ONCE = RetryConfig(
+    max_retries=0, strategy=RetryStrategy.NONE, retry_on_status=(429, 503, 504, 529)
+)
+_ERROR = 400
+
+
+class Calling:
+    """A call of an SDK that is under way, with all its attempts."""
+
+    __slots__ = ("guard", "sdk", "waited")
+
+    def __init__(self, guard: Guard, sdk: Sdk) -> None:
+        """Begin one."""
+        self.guard = guard
+        self.sdk = sdk
+        #: seconds that its attempts have waited so far
+        self.waited = 0.0
+
+
+#: The call of an SDK that runs in this context.
+calling: contextvars.ContextVar[Calling | None] = contextvars.ContextVar(
+    "paceline_calling", default=None
+)
+
+
+class _Call(_httpx.Call):
+    """One attempt, by a client of ``httpx`` or ``httpx2``."""
+
+    __slots__ = ("budgets", "calling", "charge", "client", "is_answered", "kwargs", "original")
+    charge: LlmCall
+
+    def __init__(
+        self,
+        under: Calling,
+        package: ModuleType,
+        original: Callable[..., Any],
+        client: Any,
+        request: Any,
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.calling = under
+        self.limiter = under.guard.limiter
+        self.package = package
+        self.original = original
+        self.client = client
+        self.request = request
+        self.kwargs = kwargs
+        sdk = under.sdk
+        url = request.url
+        path = url.path
+        self.url = sdk.url + path
+        body, model = _body(request)
+        self.charge = under.guard.charge(sdk, url.host, path, body, model)
+        #: permits of the budgets that it is paid from
+        self.budgets: list[Permit] = []
+        self.is_answered = False
+
+    @property
+    def retried_above(self) -> bool:  # type: ignore[override] # of each SDK
+        return self.calling.sdk.retries
+
+    @property
+    def retry(self) -> RetryConfig:
+        return _ONCE if self.calling.sdk.retries else self.limiter.retry
+
+    @property
+    def patience(self) -> float | None:
+        most = self.limiter.max_wait
+        return most if most is None else max(0.0, most - self.calling.waited)
+
+    def spends(self) -> tuple[str, Cost, str | None]:
+        account = self.calling.guard.account_of(self.request.headers)
+        return self.charge.scope, self.charge.cost, account
+
+    def read(self, response: Any) -> tuple[int, list[tuple[bytes, bytes]]]:
+        self.is_answered = True
+        self.charge.answered(response.status_code)
+        return super().read(response)
+
+    def tell(self, response: Any, paced: Paced, permit: Permit) -> None:
+        response.extensions["paceline"] = paced
+        self.calling.waited += paced.waited
+        self.charge.waited(paced.waited)
+        status = response.status_code
+        if permit.spent:
+            # Waiting brings nothing back: the SDK is not to try again.
+            response.headers["x-should-retry"] = "false"
+        if response.is_closed or status >= _ERROR:
+            content = response.content if response.is_closed else None
+            self.charge.settle(permit, self.budgets, status, content)
+        else:
+            reader = self.charge.watch(permit, self.budgets, self.kind(response))
+            streams.watch(self.package, response, reader)
+
+
+class _Blocking(_Call):
+    __slots__ = ()
+
+    async def send(self) -> Any:
+        token = calling.set(None)
+        try:
+            return self.original(self.client, self.request, **self.kwargs)
+        finally:
+            calling.reset(token)
+
+    async def body(self, response: Any) -> bytes | None:
+        return response.read() if response.is_closed or self.is_short(response) else None
+
+    async def discard(self, response: Any) -> None:
+        response.close()
+
+
+class _Async(_Call):
+    __slots__ = ()
+
+    async def send(self) -> Any:
+        token = calling.set(None)
+        try:
+            return await self.original(self.client, self.request, **self.kwargs)
+        finally:
+            calling.reset(token)
+
+    async def body(self, response: Any) -> bytes | None:
+        return await response.aread() if response.is_closed or self.is_short(response) else None
+
+    def discard(self, response: Any) -> Any:
+        return response.aclose()
+
+
+def blocking(under: Calling, *sent: Any) -> Any:
+    """Pace one attempt on this thread."""
+    return _drive.finish(_attend(_Blocking(under, *sent), _drive.acquire, _drive.pause))
+
+
+def awaited(under: Calling, *sent: Any) -> Coroutine[Any, Any, Any]:
+    """Pace one attempt in an event loop."""
+    return _attend(_Async(under, *sent), Limiter.acquire_async, _drive.pause_async)
+
+
+async def _attend(
+    call: _Call,
+    acquire: Callable[..., Awaitable[Permit]],
+    pause: Callable[[Any, float], Awaitable[object]],
+) -> Any:
+    """Take what an attempt may cost from its budgets, then let it have its turn."""
+    budgets = call.budgets
+    try:
+        for scope, cost in call.charge.budgets:
+            budgets.append(await acquire(call.limiter, scope, cost, max_wait=0, account=None))
+        return await _flow.exchange(call, acquire, pause)
+    except (RateLimitExceeded, UnknownPrice) as error:
+        cancel(budgets)
+        raise _outward(call, error) from error
+    except BaseException as error:
+        if call.never_left(error):
+            cancel(budgets)
+        raise
+
+
+def cancel(permits: Iterable[Permit]) -> None:
+    """Give back what was never spent."""
+    for permit in permits:
+        permit.cancel()
+
+
+def _outward(call: _Call, error: Exception) -> BaseException:
+    """Give the error that users are to see, in a form that gets past the SDK."""
+    if isinstance(error, RateLimitExceeded):
+        if not call.is_answered:
+            call.charge.refused()
+        if not isinstance(error, StorageUnavailable):
+            charge = call.charge
+            words = str(error), error.scope, error.dimension, error.retry_after
+            error = RateLimited(*words, charge.provider, charge.model)
+    return Escape(error) if call.calling.sdk.wraps_errors else error
+
+
+def _body(request: Any) -> tuple[bytes | None, str | None]:
+    """Give a request's body where it is at hand, and the model that a form names."""
+    content = getattr(request, "_content", None)
+    if content is not None:
+        return content or None, None
+    for field in getattr(request.stream, "fields", ()):
+        if field.name == "model" and isinstance(value := getattr(field, "value", None), str):
+            return None, value
+    return None, None
