@@ -125,8 +125,8 @@ impl Detector {
         names.filter_map(Option::as_deref)
     }
 
-    /// Reads what the user named: first the API of that host, then the map.
-    pub(super) fn read(&self, host: &str, headers: &mut Headers<'_>, reading: &mut Reading) {
+    /// Reads what the user named of the API of that host.
+    pub(super) fn read_own(&self, host: &str, headers: &mut Headers<'_>, reading: &mut Reading) {
         let here = |provider: &&Provider| {
             provider.hosts.iter().any(|pattern| profiles::matches(pattern, host))
         };
@@ -134,6 +134,10 @@ impl Detector {
             reading.signals.extend(quota.read(headers));
             headers.told = headers.told.or_else(|| quota.wait(headers));
         }
+    }
+
+    /// Reads what the user named of any host, unless more is known already.
+    pub(super) fn read_map(&self, headers: &mut Headers<'_>, reading: &mut Reading) {
         if reading.signals.iter().all(|known| known.dimension != self.map.dimension) {
             reading.signals.extend(self.map.read(headers));
         }
@@ -229,6 +233,29 @@ mod tests {
             ["credits - - 5 1.5s 1h", "requests - 9 - - -"]
         );
         assert_eq!(read(&detector, "https://corp.example.org", &headers), ["requests - 8 - - -"]);
+    }
+
+    #[test]
+    fn rule_8_the_profile_of_a_host_comes_before_the_map_and_an_api_of_ones_own_before_both() {
+        let headers =
+            HeadersMap { limit: name("X-Max"), remaining: name("X-Left"), ..HeadersMap::default() };
+        let detector = Detector::default().map(headers.clone());
+        let both = [("x-ratelimit-limit", "60"), ("x-max", "9")];
+        let said = |detector: &Detector, headers: &[_]| {
+            ["api.github.com", "api.stripe.com", "api.twitter.com", "api.openai.com", "a.example"]
+                .map(|host| read(detector, &format!("https://{host}/v1"), headers).join(","))
+                .map(|said| said.split(' ').nth(2).unwrap_or_default().to_owned())
+        };
+        assert_eq!(said(&detector, &both), ["60", "60", "60", "60", "9"]);
+        assert_eq!(said(&detector, &both[1..]), ["9"; 5], "where the profile finds nothing");
+        assert_eq!(said(&detector.clone().host_profiles(false), &both), ["9"; 5]);
+        // Of an API at a cloud's address, nothing is known but the cloud's own errors.
+        let url = "https://x.execute-api.eu-west-1.amazonaws.com/v1";
+        assert_eq!(read(&detector, url, &both), ["requests - 9 - - -"]);
+        let quota = Quota { headers, ..Quota::default() };
+        let provider = Provider { hosts: vec!["api.github.com".into()], quotas: vec![quota] };
+        let detector = Detector::default().provider(provider);
+        assert_eq!(said(&detector, &both), ["9", "60", "60", "60", "60"]);
     }
 
     #[test]
