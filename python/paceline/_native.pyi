@@ -170,7 +170,8 @@ class Limiter:
         and what these do not say: ``window`` (such as ``"1m"``), ``unit`` of a reset that is a
         number (``"s"`` or ``"ms"``), and ``counts`` (``"window"`` or ``"bucket"``).
 
-        Raises ``ValueError`` for a key or value that is none of these.
+        Raises ``ValueError`` for a key or value that is none of these, and for a name that no
+        header can have.
         """
 
     def may_retry(self, thousandths: int) -> bool:

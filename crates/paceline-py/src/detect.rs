@@ -73,7 +73,7 @@ pub(crate) fn headers_map(given: Option<&Bound<'_, PyAny>>) -> PyResult<HeadersM
                 )));
             }
         };
-        *field = Some(name.into());
+        *field = Some(name.parse().map_err(invalid)?);
         Ok(())
     })?;
     Ok(map)

@@ -526,8 +526,8 @@ impl Limiter {
     ///
     /// let limiter = Limiter::builder().build();
     /// let headers = HeadersMap {
-    ///     limit: Some("X-Calls-Allowed".into()),
-    ///     remaining: Some("X-Calls-Left".into()),
+    ///     limit: Some("X-Calls-Allowed".parse()?),
+    ///     remaining: Some("X-Calls-Left".parse()?),
     ///     ..HeadersMap::default()
     /// };
     /// let quota = Quota { headers, window: Some(Window::MINUTE), ..Quota::default() };
@@ -535,6 +535,7 @@ impl Limiter {
     ///     hosts: vec!["*.example.com".into()],
     ///     quotas: vec![quota],
     /// });
+    /// # Ok::<(), paceline::Error>(())
     /// ```
     pub fn register_provider(&self, provider: Provider) {
         self.inner.detector.rcu(|known| Detector::clone(known).provider(provider.clone()));

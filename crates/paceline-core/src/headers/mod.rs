@@ -20,7 +20,7 @@ mod usage;
 pub mod value;
 mod vendor;
 
-pub use detector::{Detector, HeadersMap, Provider, Quota};
+pub use detector::{Detector, HeaderName, HeadersMap, Provider, Quota};
 
 use crate::signal::{Counting, Reading, Signal};
 use name::{ends, is};
