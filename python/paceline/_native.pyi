@@ -42,7 +42,7 @@ def after_fork_in_child() -> None:
 
 def detect(
     status: int,
-    headers: list[tuple[str, str]],
+    headers: list[tuple[str | bytes, str | bytes]],
     url: str | None,
     now: float | None,
     body: bytes | None,
