@@ -72,6 +72,8 @@ class Paced:
     limit: str | None = None
 
 
+#: How URLs begin that may have a limit: those of HTTP, whatever it goes over, and of WebSockets.
+_PACED = ("http", "ws")
 #: Statuses from here on are errors.
 _ERROR = 400
 _TOO_MANY = 429
@@ -121,12 +123,15 @@ class Call(Protocol):
         """Whether an error says that the connection could not be made, or broke."""
 
 
-async def exchange(  # noqa: C901 - it reads best in one piece
+async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
     """Wait for a permit, send, learn from the answer, and again if need be."""
+    if not call.url.startswith(_PACED):
+        # Such as file: clients take adapters for anything, and nobody limits it.
+        return await call.send()
     limiter = call.limiter
     retry = limiter.retry
     if (cost := _cost.get()) is not None:
