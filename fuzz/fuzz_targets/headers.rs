@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 static DETECTOR: LazyLock<Detector> = LazyLock::new(|| {
-    let name = |text: &str| Some(text.into());
+    let name = |text: &str| Some(text.parse().unwrap());
     let (limit, remaining) = (name("X-Calls"), name("X-Calls-Left"));
     let (reset, retry_after) = (name("X-Calls-Again"), name("X-Calls-Wait"));
     Detector::default().map(HeadersMap { limit, remaining, reset, retry_after })

@@ -78,6 +78,8 @@ class Paced:
     limit: str | None = None
 
 
+#: How URLs begin that may have a limit: those of HTTP, whatever it goes over, and of WebSockets.
+_PACED = ("http", "ws")
 #: Statuses from here on are errors.
 _ERROR = 400
 _TOO_MANY = 429
@@ -163,12 +165,15 @@ class PlainCall:
         return self.url, cost, _account.get()
 
 
-async def exchange(  # noqa: C901 - it reads best in one piece
+async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
     """Wait for a permit, send, learn from the answer, and again if need be."""
+    if not call.url.startswith(_PACED):
+        # Such as file: clients take adapters for anything, and nobody limits it.
+        return await call.send()
     limiter = call.limiter
     retry = call.retry
     endpoint, cost, account = call.spends()

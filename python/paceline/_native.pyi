@@ -42,7 +42,7 @@ def after_fork_in_child() -> None:
 
 def detect(
     status: int,
-    headers: list[tuple[str, str]],
+    headers: list[tuple[str | bytes, str | bytes]],
     url: str | None,
     now: float | None,
     body: bytes | None,
@@ -170,7 +170,8 @@ class Limiter:
         and what these do not say: ``window`` (such as ``"1m"``), ``unit`` of a reset that is a
         number (``"s"`` or ``"ms"``), and ``counts`` (``"window"`` or ``"bucket"``).
 
-        Raises ``ValueError`` for a key or value that is none of these.
+        Raises ``ValueError`` for a key or value that is none of these, and for a name that no
+        header can have.
         """
 
     def may_retry(self, thousandths: int) -> bool:

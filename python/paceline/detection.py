@@ -10,6 +10,10 @@ from paceline import _native
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import TypeAlias
+
+    _Pairs: TypeAlias = Iterable[tuple[str, str] | tuple[bytes, bytes]]
+    _Headers: TypeAlias = Mapping[str, str] | Mapping[bytes, bytes] | _Pairs
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Detection:
 
 def detect(
     status: int,
-    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    headers: _Headers,
     url: str | None = None,
     now: datetime | float | None = None,
     body: bytes | str | None = None,
@@ -67,7 +71,8 @@ def detect(
 
     Args:
         status: its status.
-        headers: a mapping, or pairs in the order in which they came, repeats included.
+        headers: a mapping, or pairs in the order in which they came, repeats included; text, or
+            bytes as clients keep them (``response.headers.raw``).
         url: what was asked for; without it nothing is known of the host.
         now: when it came: an aware datetime, or seconds since 1970; the present unless given.
         body: its body, for the few hosts that say it only there.
@@ -76,14 +81,15 @@ def detect(
         use_provider_profiles: whether to use what is built in about single hosts.
 
     Raises:
-        ValueError: for an unknown key in ``headers_map``, or a time before 1970.
+        ValueError: for an unknown key or what is no name of a header in ``headers_map``, or a time
+            before 1970.
 
     """
     pairs = headers.items() if hasattr(headers, "items") else headers
     moment = now.astimezone(timezone.utc).timestamp() if isinstance(now, datetime) else now
     told, retry_after, rejected, spent, bucket = _native.detect(
         status,
-        [(str(name), str(value)) for name, value in pairs],
+        [(_field(name), _field(value)) for name, value in pairs],
         url,
         moment,
         body.encode() if isinstance(body, str) else body,
@@ -103,3 +109,7 @@ def detect(
         for dimension, name, limit, remaining, reset_in, window, refills in told
     )
     return Detection(limits, retry_after, rejected, spent, bucket)
+
+
+def _field(given: object) -> str | bytes:
+    return given if isinstance(given, bytes) else str(given)

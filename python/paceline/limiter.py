@@ -75,7 +75,11 @@ class _Limiter(_native.Limiter):
         _process.used(self, shared=storage != "memory")
 
     def get_status(self, endpoint: str) -> RateLimitStatus | None:
-        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is."""
+        """Read what is known of the scope that governs an endpoint; ``None`` if nothing is.
+
+        A host whose server counts in several buckets of its own shows the tightest of them: one
+        that is held, or else the one of which the smallest share is left.
+        """
         return status.read(self, endpoint)
 
     def explain(self, endpoint: str) -> Explanation:
@@ -168,7 +172,8 @@ class RateLimiter(_Limiter):
         account: for whom calls count that name no account, apart from others at the same endpoint.
             A name such as ``"team-a"``, and no secret: it is part of keys and messages.
         headers_map: headers of one's own in which servers state a limit, by what they hold:
-            ``limit``, ``remaining``, ``reset``, ``retry_after``.
+            ``limit``, ``remaining``, ``reset``, ``retry_after``. They come before the standard
+            ones, but after what is built in about a host.
         use_provider_profiles: whether to use what is built in about single hosts: how to read them,
             and what they document of their limits.
         authenticated: whether calls carry credentials, for hosts that document other limits then.

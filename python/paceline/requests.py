@@ -25,7 +25,8 @@ class RateLimitAdapter(requests.adapters.BaseAdapter):
 
         session.mount("https://", RateLimitAdapter(limiter))
 
-    A response's ``paceline`` is a :class:`paceline.Paced`.
+    A response's ``paceline`` is a :class:`paceline.Paced`. What is no HTTP, such as ``file://``,
+    passes untouched.
 
     Args:
         limiter: whose limits apply.

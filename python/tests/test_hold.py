@@ -15,7 +15,7 @@ from servers import RedisServer
 if TYPE_CHECKING:
     from conftest import Server
 
-PROCESSES, THREADS, SECONDS = 4, 50, 2
+PROCESSES, THREADS, SECONDS = 4, 50, 5
 
 CALLER = """
 import sys, threading

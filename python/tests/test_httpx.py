@@ -61,6 +61,17 @@ def test_a_wrapped_client_keeps_its_proxy_and_its_mounts(
 
 
 @both
+def test_what_is_no_http_passes_untouched(package: Any, ours: Any, clock: VirtualClock) -> None:
+    limiter = RateLimiter(clock=clock, default_limits={"requests_per_minute": 1})
+    mounts = {"s3://": package.MockTransport(lambda _: package.Response(429))}
+    with ours.wrap(package.Client(mounts=mounts), limiter) as client:
+        for _ in range(3):
+            response = client.get("s3://bucket/key")
+            assert (response.status_code, "paceline" in response.extensions) == (429, False)
+    assert (clock.now, limiter.list_endpoints()) == (0, [])
+
+
+@both
 def test_a_client_that_was_wrapped_is_not_wrapped_again(
     package: Any, ours: Any, server: Server, clock: VirtualClock
 ) -> None:

@@ -171,6 +171,9 @@ BAD: list[tuple[Callable[[RateLimiter], Any], type[Exception], str]] = [
     (lambda it: it.acquire(API, max_wait=-1), ValueError, "bad max_wait"),
     (lambda _: RateLimiter("mysql://x"), ValueError, "bad storage"),
     (lambda _: RateLimiter(default_limits={"rpm": 5}), ValueError, "known: requests_per_second"),
+    (lambda _: RateLimiter(headers_map={"limit": "X Max"}), ValueError, 'bad header name "X Max"'),
+    (lambda _: RateLimiter(headers_map={"limit": ""}), ValueError, 'bad header name ""'),
+    (lambda it: it.register_provider(API, tokens={"reset": "Größe"}), ValueError, 'name "Größe"'),
 ]
 
 

@@ -214,6 +214,14 @@ def test_rule_15_the_servers_own_buckets_are_kept_apart(clock: VirtualClock) -> 
     }
 
 
+def test_headers_are_read_as_text_and_as_bytes() -> None:
+    raw = [(b"X-RateLimit-Limit", b"60"), (b"Retry-After", b"7"), (b"X-\xff", b"\xff")]
+    seen = detect(429, raw)
+    assert (seen.dimensions[0].limit, seen.retry_after) == (60, 7)
+    assert detect(429, dict(raw)) == seen
+    assert detect(429, httpx.Headers(raw[:2]).raw) == seen
+
+
 def test_rule_17_accounts_are_counted_apart_and_their_names_are_no_secrets(
     clock: VirtualClock,
 ) -> None:

@@ -136,6 +136,26 @@ def test_a_session_is_wrapped_once_and_keeps_its_adapters(
     session.close()
 
 
+def test_what_is_no_http_passes_untouched(clock: VirtualClock) -> None:
+    class Files(requests.adapters.BaseAdapter):
+        def send(self, request: requests.PreparedRequest, **_: object) -> requests.Response:  # type: ignore[override]
+            response = requests.Response()
+            response.status_code, response.url = 429, request.url or ""
+            return response
+
+        def close(self) -> None:
+            """Keep nothing open."""
+
+    limiter = RateLimiter(clock=clock, default_limits={"requests_per_minute": 1})
+    session = requests.Session()
+    session.mount("file://", Files())
+    limiter.wrap_session(session)
+    for _ in range(3):
+        response = session.get("file:///etc/hosts")
+        assert (response.status_code, hasattr(response, "paceline")) == (429, False)
+    assert (clock.now, limiter.list_endpoints()) == (0, [])
+
+
 def test_a_body_that_cannot_be_sent_again_is_not(server: Server, clock: VirtualClock) -> None:
     server.script = [(429, {"Retry-After": "1"}), (429, {"Retry-After": "1"})]
     limiter = RateLimiter(clock=clock)

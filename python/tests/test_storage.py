@@ -70,6 +70,28 @@ def test_rule_13_what_one_process_learns_all_follow(storage: str, server: Server
     assert (status.limit, status.remaining) == (50, 7)
 
 
+def test_rule_15_what_one_learns_of_the_servers_own_buckets_all_follow(
+    storage: str, clock: VirtualClock
+) -> None:
+    limiter, other = (RateLimiter(storage, clock=clock) for _ in range(2))
+    api = f"http://{API}"
+    for path, bucket, limit, left in [("/a", "wide", "100", "90"), ("/b", "narrow", "1000", "10")]:
+        said = [("x-ratelimit-limit", limit), ("x-ratelimit-remaining", left)]
+        bucket_of = ("x-ratelimit-bucket", bucket)
+        limiter.acquire(api + path).observe(200, [*said, bucket_of], api + path)
+    assert other.list_endpoints() == [f"{api}/#narrow", f"{api}/#wide"]
+    # A host shows the tightest, whoever asks, with or without the scheme.
+    for asked in (limiter, other):
+        for endpoint in (api, API):
+            status = asked.get_status(endpoint)
+            assert status is not None
+            assert (status.endpoint, status.remaining) == (f"{api}/#narrow", 10)
+    limiter.acquire(f"{api}/a").observe(429, [("Retry-After", "5")], f"{api}/a")
+    status = other.get_status(api)
+    assert status is not None
+    assert (status.endpoint, status.hold) == (f"{api}/#wide", 5)
+
+
 def test_a_virtual_clock_moves_a_shared_limit(storage: str, clock: VirtualClock) -> None:
     limiter = RateLimiter(storage, clock=clock)
     limiter.set_limit(API, 60, "1m")

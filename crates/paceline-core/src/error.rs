@@ -52,6 +52,11 @@ pub enum Error {
         "bad account: expected a name of at most 64 letters, digits, '-', '.', '_' or '~', such as \"team-a\""
     )]
     Account,
+    /// A text that cannot be the name of a header.
+    #[error(
+        "bad header name {0:?}: expected ASCII letters, digits and dashes, such as \"X-RateLimit-Limit\""
+    )]
+    HeaderName(String),
     /// A retry configuration that contradicts itself.
     #[error("bad retry configuration: {0}")]
     Retry(String),

@@ -164,6 +164,23 @@ pub struct LimitStatus {
     pub reset: Duration,
 }
 
+impl Status {
+    /// Whether less can be had here than there: it is held for longer or, where neither is, a smaller
+    /// share of its tightest limit is left.
+    #[must_use]
+    pub fn is_tighter_than(&self, other: &Self) -> bool {
+        let left = |status: &Self| status.limits.iter().map(LimitStatus::share_left).min();
+        other.hold.cmp(&self.hold).then(left(self).cmp(&left(other))).is_lt()
+    }
+}
+
+impl LimitStatus {
+    /// What is left of a full bucket, in millionths.
+    fn share_left(&self) -> u128 {
+        u128::from(self.remaining.millionths()) / u128::from(self.limit.burst.max(1))
+    }
+}
+
 /// The verdict for what one limit has no room for.
 #[cold]
 fn refuse(nanos: u64, lane: &Lane) -> Verdict {

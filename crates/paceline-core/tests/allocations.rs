@@ -32,7 +32,7 @@ static COUNTED: Counted = Counted;
 
 #[test]
 fn a_response_with_nothing_to_say_allocates_nothing_and_a_common_one_little() {
-    let map = HeadersMap { limit: Some("X-Calls".into()), ..HeadersMap::default() };
+    let map = HeadersMap { limit: Some("X-Calls".parse().unwrap()), ..HeadersMap::default() };
     let detector = Detector::default().map(map);
     let silent = [
         ("Content-Type", "application/json"),

@@ -1,6 +1,7 @@
 //! Reading one response, and what a user adds to how responses are read.
 
 use crate::convert::{for_each, invalid, wait};
+use crate::permit::text;
 use paceline::headers::value::Unit;
 use paceline::headers::{Detector, HeadersMap, Provider, Quota, Response};
 use paceline::{Counting, Dimension, Window};
@@ -23,7 +24,7 @@ type Heard = (Vec<Told>, Option<f64>, bool, bool, Option<String>);
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn detect(
     status: u16,
-    headers: Vec<(String, String)>,
+    headers: Vec<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     url: Option<&str>,
     now: Option<f64>,
     body: Option<&[u8]>,
@@ -37,8 +38,11 @@ pub(crate) fn detect(
     };
     let map = self::headers_map(headers_map)?;
     let detector = Detector::default().map(map).host_profiles(use_provider_profiles);
-    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let response = Response { status, url, now, headers, body };
+    let mut fields = Vec::with_capacity(headers.len());
+    for (name, value) in &headers {
+        fields.extend(text(name)?.zip(text(value)?));
+    }
+    let response = Response { status, url, now, headers: fields, body };
     let reading = paceline::headers::detect(&detector, response);
     let told = |signal: paceline::Signal| {
         (
@@ -73,7 +77,7 @@ pub(crate) fn headers_map(given: Option<&Bound<'_, PyAny>>) -> PyResult<HeadersM
                 )));
             }
         };
-        *field = Some(name.into());
+        *field = Some(name.parse().map_err(invalid)?);
         Ok(())
     })?;
     Ok(map)

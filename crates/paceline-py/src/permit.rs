@@ -33,7 +33,7 @@ impl Permit {
 }
 
 /// A header's name or value, as a client keeps it: text or bytes. `None` where it is no UTF-8.
-fn text<'a>(field: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
+pub(crate) fn text<'a>(field: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
     match field.cast::<PyBytes>() {
         Ok(bytes) => Ok(std::str::from_utf8(bytes.as_bytes()).ok()),
         Err(_) => Ok(field.cast::<PyString>()?.to_str().ok()),

@@ -132,16 +132,15 @@ impl FailSafe {
         }
     }
 
-    /// Visits the store once.
+    /// Visits the store once. When it is away that is told, whatever the mode.
     ///
     /// # Errors
-    /// What it says; in every mode but [`OnFailure::Closed`] that is only a warning.
+    /// What it says, with [`OnFailure::Closed`].
     pub fn probe(&self) -> Result<(), StoreError> {
-        if self.on_failure == OnFailure::Closed {
-            return self.store.ping();
+        match self.visit(|store| store.ping()) {
+            Err(error) if self.on_failure == OnFailure::Closed => Err(error),
+            _ => Ok(()),
         }
-        drop(self.visit(|store| store.ping()));
-        Ok(())
     }
 
     /// Runs `step` on the store, unless it is known to be away.

@@ -20,7 +20,7 @@ use paceline_store::Redis;
 use paceline_store::Sqlite;
 use paceline_store::{
     Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Nested, Notice, OnFailure,
-    PerProcess, Snapshot, Storage, Store, StoreError,
+    PerProcess, Storage, Store, StoreError,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -495,24 +495,36 @@ impl Limiter {
     }
 
     /// The scope that governs an endpoint and its state; `None` where nothing is known. A bare host
-    /// finds what plain `http` taught.
+    /// finds what plain `http` taught. A host that itself has no limit, because its server counts in
+    /// buckets of its own, shows the one of them that is the closest to its end.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an endpoint that is none.
     pub fn status(&self, endpoint: &str) -> Result<Option<(String, Status)>, Error> {
         let scope = Scope::parse_shown(endpoint)?;
         self.inner.seed(&scope)?;
-        let scope = self.inner.places.route(scope);
-        let mut found = self.inner.store.snapshot(&scope)?;
-        if found.is_none()
-            && !endpoint.contains("://")
-            && let Some(http) = scope.over_http()
-        {
-            found = self.inner.store.snapshot(&self.inner.places.route(http))?;
+        if let Some(known) = self.known(scope.clone())? {
+            return Ok(Some(known));
         }
-        if found.is_none() && scope.key() == scope.host() {
-            found = self.only_bucket(&scope)?;
+        match scope.over_http().filter(|_| !endpoint.contains("://")) {
+            Some(http) => self.known(http),
+            None => Ok(None),
         }
+    }
+
+    fn known(&self, scope: Scope<'_>) -> Result<Option<(String, Status)>, Error> {
+        let counted = self.inner.places.route(scope.clone());
+        if scope.key() != scope.host() {
+            return self.shown(&counted);
+        }
+        let is_home = counted == scope;
+        let own = if is_home { self.shown(&scope)? } else { None };
+        let known = if own.is_none() { self.tightest_bucket(&scope)? } else { own };
+        if known.is_none() && !is_home { self.shown(&scope) } else { Ok(known) }
+    }
+
+    fn shown(&self, scope: &Scope<'_>) -> Result<Option<(String, Status)>, Error> {
+        let found = self.inner.store.snapshot(scope)?;
         let known = found.map(|(key, state, now)| (Self::display(&key), state.status(now)));
         // That somebody goes first there is nothing to tell.
         Ok(known.filter(|(_, status)| !status.limits.is_empty() || !status.hold.is_zero()))
@@ -526,8 +538,8 @@ impl Limiter {
     ///
     /// let limiter = Limiter::builder().build();
     /// let headers = HeadersMap {
-    ///     limit: Some("X-Calls-Allowed".into()),
-    ///     remaining: Some("X-Calls-Left".into()),
+    ///     limit: Some("X-Calls-Allowed".parse()?),
+    ///     remaining: Some("X-Calls-Left".parse()?),
     ///     ..HeadersMap::default()
     /// };
     /// let quota = Quota { headers, window: Some(Window::MINUTE), ..Quota::default() };
@@ -535,6 +547,7 @@ impl Limiter {
     ///     hosts: vec!["*.example.com".into()],
     ///     quotas: vec![quota],
     /// });
+    /// # Ok::<(), paceline::Error>(())
     /// ```
     pub fn register_provider(&self, provider: Provider) {
         self.inner.detector.rcu(|known| Detector::clone(known).provider(provider.clone()));
@@ -553,15 +566,22 @@ impl Limiter {
         self.inner.budget.retry(thousandths.into())
     }
 
-    /// The one bucket that a server was heard to name, perhaps by another process.
-    fn only_bucket(&self, host: &Scope<'_>) -> Result<Option<Snapshot>, Error> {
-        let keys = self.inner.store.keys()?;
-        let scopes = keys.iter().map(|key| Scope::from_key(key.as_str()));
-        let mut buckets = scopes.filter(|it| it.is_bucket() && it.host() == host.host());
-        match (buckets.next(), buckets.next()) {
-            (Some(only), None) => Ok(self.inner.store.snapshot(&only)?),
-            _ => Ok(None),
+    /// Of the buckets that a server was heard to name, perhaps by another process, the one from which
+    /// the least can be had.
+    fn tightest_bucket(&self, host: &Scope<'_>) -> Result<Option<(String, Status)>, Error> {
+        let mut tightest: Option<(String, Status)> = None;
+        for key in self.inner.store.keys()? {
+            let bucket = Scope::from_key(key.as_str());
+            if !bucket.is_bucket() || bucket.host() != host.host() {
+                continue;
+            }
+            if let Some(known) = self.shown(&bucket)?
+                && tightest.as_ref().is_none_or(|(_, other)| known.1.is_tighter_than(other))
+            {
+                tightest = Some(known);
+            }
         }
+        Ok(tightest)
     }
 
     /// Which limits a call to `endpoint` meets, and why those.

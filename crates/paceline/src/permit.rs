@@ -161,10 +161,18 @@ impl Permit {
         if is_there {
             return Ok(None);
         }
-        // It never flew there: nothing is in flight because of it, and nothing uncertain.
         let known = self.limiter.store.view(&Scope::from_key(&counted));
-        let before = known.map(|(_, state, _)| state.tally().clone()).unwrap_or_default();
-        let receipt = Receipt { cost: self.grant.receipt.cost.clone(), at: Tick::ZERO, before };
+        let answered = known
+            .filter(|(key, state, _)| key.as_str() == counted && *state.tally() != Cost::NOTHING);
+        let Receipt { cost, at, .. } = self.grant.receipt.clone();
+        let receipt = match answered {
+            // It never flew there: nothing is in flight because of it, and nothing uncertain.
+            Some((_, state, _)) => {
+                Receipt { before: state.tally().clone(), ..Receipt::new(cost, Tick::ZERO) }
+            }
+            // What is learned there is kept from the first answer on, which this is.
+            None => Receipt::new(cost, at),
+        };
         let wider = std::mem::take(&mut self.grant.wider);
         let there = Grant { place: Place::Key(Key::new(&counted)), receipt, wider };
         Ok(Some(std::mem::replace(&mut self.grant, there)))

@@ -55,6 +55,26 @@ fn rule_15_the_servers_own_buckets_are_kept_apart() {
 }
 
 #[test]
+fn a_host_that_counts_in_buckets_of_its_own_shows_the_tightest() {
+    let limiter = limiter();
+    let url = |path: &str| format!("https://api.example.com{path}");
+    ask(&limiter, &url("/a"), &told(Some("wide"), 100, 90));
+    ask(&limiter, &url("/b"), &told(Some("narrow"), 1_000, 10));
+    ask(&limiter, &url("/c"), &told(Some("empty"), 10, 9));
+    let shown = |text: &str| (format!("https://api.example.com/#{text}"), 10);
+    assert_eq!(left(&limiter, "api.example.com"), shown("narrow"));
+    // One that the server has closed comes first.
+    let rejection =
+        Reading { retry_after: Some(Duration::from_secs(5)), rejected: true, ..Reading::default() };
+    ask(&limiter, &url("/a"), &rejection);
+    assert_eq!(left(&limiter, "api.example.com").0, shown("wide").0);
+    // A host with a limit of its own shows that.
+    limiter.clear(Some("api.example.com")).unwrap();
+    limiter.set_limit("api.example.com", limit("5/1m")).unwrap();
+    assert_eq!(left(&limiter, "api.example.com"), (url(""), 5));
+}
+
+#[test]
 fn rule_12_a_configured_limit_governs_whatever_the_servers_buckets_are() {
     let limiter = limiter();
     limiter.set_limit("api.example.com", limit("2/1h")).unwrap();

@@ -4,7 +4,8 @@ use super::name::is;
 use super::profiles::{self, Profile};
 use super::value::{self, Unit};
 use super::{Counting, Headers, Reading, Signal, relevance};
-use crate::{Dimension, Window};
+use crate::{Dimension, Error, Window};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// How responses are read: the built-in families and profiles, and what the user knows better.
@@ -14,11 +15,12 @@ use std::time::Duration;
 /// use paceline_core::headers::{Detector, HeadersMap, Response, detect};
 /// use std::time::Duration;
 ///
-/// let map = HeadersMap { remaining: Some("X-Calls-Left".into()), ..HeadersMap::default() };
+/// let map = HeadersMap { remaining: Some("X-Calls-Left".parse()?), ..HeadersMap::default() };
 /// let detector = Detector::default().map(map);
 /// let (url, headers) = (Some("https://api.example.com"), [("x-calls-left", "3")]);
 /// let response = Response { status: 200, url, now: Duration::ZERO, headers, body: None };
 /// assert_eq!(detect(&detector, response).signals[0].remaining, Some(3));
+/// # Ok::<(), paceline_core::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Detector {
@@ -34,17 +36,33 @@ impl Default for Detector {
     }
 }
 
+/// The name of a header, in any case: what RFC 9110 calls a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderName(Box<str>);
+
+impl FromStr for HeaderName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let in_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        match !text.is_empty() && text.bytes().all(in_token) {
+            true => Ok(Self(text.into())),
+            false => Err(Error::HeaderName(text.to_owned())),
+        }
+    }
+}
+
 /// The names of the headers in which a server of the user's states a limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeadersMap {
     /// Units per window.
-    pub limit: Option<Box<str>>,
+    pub limit: Option<HeaderName>,
     /// Units left.
-    pub remaining: Option<Box<str>>,
+    pub remaining: Option<HeaderName>,
     /// When the window is over, in any form that is told by its value.
-    pub reset: Option<Box<str>>,
+    pub reset: Option<HeaderName>,
     /// How long to stay away after a rejection, in any such form.
-    pub retry_after: Option<Box<str>>,
+    pub retry_after: Option<HeaderName>,
 }
 
 /// What is known of a user's own API.
@@ -95,7 +113,7 @@ impl Detector {
     /// at most it does not.
     #[must_use]
     pub fn is_relevant(&self, name: &str) -> bool {
-        relevance::is_relevant(name) || name.is_ascii() && self.names().any(|own| is(own, name))
+        relevance::is_relevant(name) || self.names().any(|own| is(own, name))
     }
 
     /// Whether the body of a response says something of limits that its headers do not: only for
@@ -122,11 +140,11 @@ impl Detector {
             let HeadersMap { limit, remaining, reset, retry_after } = &quota.headers;
             [limit, remaining, reset, retry_after]
         });
-        names.filter_map(Option::as_deref)
+        names.flatten().map(|name| &*name.0)
     }
 
-    /// Reads what the user named: first the API of that host, then the map.
-    pub(super) fn read(&self, host: &str, headers: &mut Headers<'_>, reading: &mut Reading) {
+    /// Reads what the user named of the API of that host.
+    pub(super) fn read_own(&self, host: &str, headers: &mut Headers<'_>, reading: &mut Reading) {
         let here = |provider: &&Provider| {
             provider.hosts.iter().any(|pattern| profiles::matches(pattern, host))
         };
@@ -134,6 +152,10 @@ impl Detector {
             reading.signals.extend(quota.read(headers));
             headers.told = headers.told.or_else(|| quota.wait(headers));
         }
+    }
+
+    /// Reads what the user named of any host, unless more is known already.
+    pub(super) fn read_map(&self, headers: &mut Headers<'_>, reading: &mut Reading) {
         if reading.signals.iter().all(|known| known.dimension != self.map.dimension) {
             reading.signals.extend(self.map.read(headers));
         }
@@ -144,7 +166,7 @@ impl Detector {
 impl Quota {
     fn read(&self, headers: &Headers<'_>) -> Option<Signal> {
         let HeadersMap { limit, remaining, reset, .. } = &self.headers;
-        let get = |name: &Option<Box<str>>| headers.get(name.as_deref()?);
+        let get = |name: &Option<HeaderName>| headers.get(&name.as_ref()?.0);
         let signal = Signal {
             dimension: self.dimension.clone(),
             limit: get(limit).and_then(value::count).filter(|limit| *limit > 0),
@@ -159,7 +181,7 @@ impl Quota {
     }
 
     fn wait(&self, headers: &Headers<'_>) -> Option<Duration> {
-        let text = headers.get(self.headers.retry_after.as_deref()?)?;
+        let text = headers.get(&self.headers.retry_after.as_ref()?.0)?;
         value::until(text, headers.now, self.unit)
     }
 }
@@ -187,8 +209,8 @@ mod tests {
         said(&detect(detector, Response { status: 200, url: Some(url), now, headers, body: None }))
     }
 
-    fn name(text: &str) -> Option<Box<str>> {
-        Some(text.into())
+    fn name(text: &str) -> Option<HeaderName> {
+        Some(text.parse().unwrap())
     }
 
     #[test]
@@ -229,6 +251,39 @@ mod tests {
             ["credits - - 5 1.5s 1h", "requests - 9 - - -"]
         );
         assert_eq!(read(&detector, "https://corp.example.org", &headers), ["requests - 8 - - -"]);
+    }
+
+    #[test]
+    fn rule_8_the_profile_of_a_host_comes_before_the_map_and_an_api_of_ones_own_before_both() {
+        let headers =
+            HeadersMap { limit: name("X-Max"), remaining: name("X-Left"), ..HeadersMap::default() };
+        let detector = Detector::default().map(headers.clone());
+        let both = [("x-ratelimit-limit", "60"), ("x-max", "9")];
+        let said = |detector: &Detector, headers: &[_]| {
+            ["api.github.com", "api.stripe.com", "api.twitter.com", "api.openai.com", "a.example"]
+                .map(|host| read(detector, &format!("https://{host}/v1"), headers).join(","))
+                .map(|said| said.split(' ').nth(2).unwrap_or_default().to_owned())
+        };
+        assert_eq!(said(&detector, &both), ["60", "60", "60", "60", "9"]);
+        assert_eq!(said(&detector, &both[1..]), ["9"; 5], "where the profile finds nothing");
+        assert_eq!(said(&detector.clone().host_profiles(false), &both), ["9"; 5]);
+        // Of an API at a cloud's address, nothing is known but the cloud's own errors.
+        let url = "https://x.execute-api.eu-west-1.amazonaws.com/v1";
+        assert_eq!(read(&detector, url, &both), ["requests - 9 - - -"]);
+        let quota = Quota { headers, ..Quota::default() };
+        let provider = Provider { hosts: vec!["api.github.com".into()], quotas: vec![quota] };
+        let detector = Detector::default().provider(provider);
+        assert_eq!(said(&detector, &both), ["9", "60", "60", "60", "60"]);
+    }
+
+    #[test]
+    fn what_cannot_be_the_name_of_a_header_is_refused_and_named() {
+        for bad in ["", " ", "X Calls", "X-Calls:", " X-Calls", "X-Calls\n", "X-Größe", "(X)"] {
+            assert_eq!(bad.parse::<HeaderName>(), Err(Error::HeaderName(bad.to_owned())));
+        }
+        for good in ["x", "X-Calls-Left", "x_calls.left", "!#$%&'*+-.^_`|~09"] {
+            assert!(good.parse::<HeaderName>().is_ok(), "{good}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod usage;
 pub mod value;
 mod vendor;
 
-pub use detector::{Detector, HeadersMap, Provider, Quota};
+pub use detector::{Detector, HeaderName, HeadersMap, Provider, Quota};
 
 use crate::signal::{Counting, Reading, Signal};
 use name::{ends, is};
@@ -100,8 +100,8 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// Reads one response, in this order: the profile of the host, the user's own headers, the standard
-/// families, and on a rejection `Retry-After` (rule 8).
+/// Reads one response, in this order: the API that the user registered for the host, the profile of the
+/// host, the user's map, the standard families, and on a rejection `Retry-After` (rule 8).
 ///
 /// Allocates nothing when no header speaks of limits. Takes time in proportion to the size of the
 /// headers, whatever they hold.
@@ -144,7 +144,11 @@ where
     let profile = detector.profile(host);
     let now = date.map_or(response.now, |date| server_time(date, response.now));
     let mut headers = Headers { status, fields, now, profile, path, plain, told: None };
-    detector.read(host, &mut headers, &mut reading);
+    detector.read_own(host, &mut headers, &mut reading);
+    let profile_first = profile.is_some_and(|profile| profile.knows_headers);
+    if !profile_first {
+        detector.read_map(&mut headers, &mut reading);
+    }
     let known = reading.signals.len();
     if plain {
         named::read(&headers, &mut reading);
@@ -153,6 +157,9 @@ where
     }
     if known > 0 {
         detector::prefer(&mut reading.signals, known);
+    }
+    if profile_first {
+        detector.read_map(&mut headers, &mut reading);
     }
     reading.signals.truncate(MOST_SIGNALS);
     merge::merge(&mut reading.signals);

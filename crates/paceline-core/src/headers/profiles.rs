@@ -11,6 +11,8 @@ use std::fmt::Write;
 #[derive(Debug)]
 pub(super) struct Profile {
     hosts: &'static [&'static str],
+    /// Whether it is known how its headers are meant. What the user says of any host then comes second.
+    pub(super) knows_headers: bool,
     /// Whether plain numbers in resets are milliseconds, which no name tells.
     pub(super) millis: bool,
     /// Whether it refuses for the rate with status 400.
@@ -25,6 +27,7 @@ pub(super) struct Profile {
 
 const PLAIN: Profile = Profile {
     hosts: &[],
+    knows_headers: false,
     millis: false,
     rejects_with_400: false,
     adjust: |_, _| {},
@@ -38,6 +41,7 @@ const PROFILES: &[Profile] = &[
     // (<https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>).
     Profile {
         hosts: &["api.github.com", "github.com"],
+        knows_headers: true,
         adjust: github,
         wants_body: |status, _| matches!(status, 403 | 429),
         body: body::github,
@@ -47,6 +51,7 @@ const PROFILES: &[Profile] = &[
     // (<https://platform.openai.com/docs/guides/error-codes>).
     Profile {
         hosts: &["api.openai.com"],
+        knows_headers: true,
         wants_body: |status, _| status == 429,
         body: body::openai,
         ..PLAIN
@@ -54,6 +59,7 @@ const PROFILES: &[Profile] = &[
     // The same, and each deployment has limits of its own.
     Profile {
         hosts: &["*.openai.azure.com"],
+        knows_headers: true,
         adjust: azure_openai,
         wants_body: |status, _| status == 429,
         body: body::openai,
@@ -61,18 +67,29 @@ const PROFILES: &[Profile] = &[
     },
     // Limits per endpoint under one host
     // (<https://docs.x.com/x-api/fundamentals/rate-limits>).
-    Profile { hosts: &["api.x.com", "api.twitter.com"], adjust: by_endpoint, ..PLAIN },
+    Profile {
+        hosts: &["api.x.com", "api.twitter.com"],
+        knows_headers: true,
+        adjust: by_endpoint,
+        ..PLAIN
+    },
     // Names the limit that refused: those of an endpoint do not concern the others
     // (<https://docs.stripe.com/rate-limits>).
-    Profile { hosts: &["api.stripe.com"], adjust: stripe, ..PLAIN },
+    Profile { hosts: &["api.stripe.com"], knows_headers: true, adjust: stripe, ..PLAIN },
     // A bucket counts apart for each channel, guild or webhook
     // (<https://discord.com/developers/docs/topics/rate-limits>).
-    Profile { hosts: &["discord.com", "discordapp.com"], adjust: discord, ..PLAIN },
+    Profile {
+        hosts: &["discord.com", "discordapp.com"],
+        knows_headers: true,
+        adjust: discord,
+        ..PLAIN
+    },
     // Rejects with 400 (<https://linear.app/developers/rate-limiting>).
-    Profile { hosts: &["api.linear.app"], rejects_with_400: true, ..PLAIN },
+    Profile { hosts: &["api.linear.app"], knows_headers: true, rejects_with_400: true, ..PLAIN },
     // Deltas in milliseconds under names that say nothing of it.
     Profile {
         hosts: &["*.prisjakt.nu", "*.prisjakt.no", "*.pricespy.co.uk"],
+        knows_headers: true,
         millis: true,
         ..PLAIN
     },
