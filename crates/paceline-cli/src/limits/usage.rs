@@ -16,14 +16,14 @@ use std::str::FromStr;
 /// Show what was sent, waited, refused and spent in the last 35 days
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Days are those of UTC. What a running worker has counted is here within a second or two.
+Days are those of UTC. Running workers hand in what they count about once a second.
 
-JSON is an object: since (the first day, or null), by (\"scope\" or \"day\"), rows and total. A row has its
-scope or day, and as the total does: sent, waited (seconds), delayed, refused, rejected (the 429s), failed,
-cached, input_tokens, output_tokens and usd. New names may be added.
+JSON is an object: since (the first day, or null), by (\"scope\" or \"day\"), rows and total. A row has
+its scope or day, and as the total does: sent, waited (seconds), delayed, refused, rejected (the
+429s), failed, cached, input_tokens, output_tokens and usd. New names may be added.
 
-Exit status: 0, also when nothing was counted; 1 when the storage cannot be reached; 2 when the command
-line makes no sense.")]
+Exit status: 0, also when nothing was counted; 1 when the storage cannot be reached; 2 when the
+command line makes no sense.")]
 pub struct UsageArgs {
     /// Only scopes that begin so, such as openai: or api.example.com
     #[arg(value_name = "SCOPE-PREFIX")]
