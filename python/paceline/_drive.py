@@ -71,6 +71,15 @@ def _trio() -> ModuleType | None:
     return trio if trio is not None and trio.lowlevel.in_trio_task() else None
 
 
+def in_loop() -> bool:
+    """Tell whether an event loop runs on this thread, and so must not wait for a store."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _trio() is not None
+    return True
+
+
 def alarm() -> Alarm:
     """Make an alarm for the task that runs here."""
     trio = _trio()

@@ -5,9 +5,10 @@ needs. Spans are seconds.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from datetime import date
+from typing import Any, TypeAlias, TypedDict, final
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import Self, Unpack, disjoint_base
 
 __all__ = [
     "Acquisition",
@@ -27,6 +28,30 @@ __all__ = [
 
 #: A scope, the seconds of its hold, and each limit with its level.
 _Scoped: TypeAlias = tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]]
+
+class _Tally(TypedDict, total=False):
+    """What became of calls in one scope; what is left out is zero."""
+
+    #: Attempts that took a permit and were sent.
+    sent: int
+    #: Seconds that calls waited for a permit, all together.
+    waited: float
+    #: Calls that had to wait.
+    delayed: int
+    #: Calls that we refused: they raised in place of waiting.
+    refused: int
+    #: Attempts that the server answered with a 429.
+    rejected: int
+    #: Attempts that failed in another way, at the server or on the way there.
+    failed: int
+    #: Calls that were answered from a cache.
+    cached: int
+    #: Tokens of prompts.
+    input_tokens: int
+    #: Tokens of answers.
+    output_tokens: int
+    #: What was spent, in millionths of a dollar.
+    micro_usd: int
 
 def end_waits() -> int:
     """Wake every thread that waits, to end; tell how many there are."""
@@ -182,6 +207,26 @@ class Limiter:
 
     def clear(self, endpoint: str | None = None) -> int:
         """Forget an endpoint and everything below it, or everything; tell how many there were."""
+
+    def count(self, scope: str, **fields: Unpack[_Tally]) -> None:
+        """Count what became of calls in a scope, named as it is shown, such as ``"openai:gpt-4o"``.
+
+        The store keeps the sums of each day. What is counted lies in this process until it is a
+        second old, and one visit then hands in all of it: made by whoever counts next, or on
+        behalf of an event loop, which never waits for it. :meth:`flush` does so at once.
+
+        Raises ``TypeError`` for a name that is none of these or a value that is no number, and
+        ``ValueError`` for a negative one.
+        """
+
+    def usage(self) -> list[tuple[str, date, _Tally]]:
+        """Give what became of calls in the last 35 days, by day (of UTC) and then by scope.
+
+        That is what all who share the store have handed in, and what this process has counted
+        until now; no field is left out. Visits the store.
+
+        Raises :class:`paceline.StorageUnavailable` when it cannot be reached.
+        """
 
     def flush(self) -> None:
         """Hand in what the store keeps back to save visits; done by itself soon, and at the end."""

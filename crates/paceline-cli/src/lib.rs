@@ -27,6 +27,7 @@ enum Command {
     List(limits::ListArgs),
     Set(limits::SetArgs),
     Clear(limits::ClearArgs),
+    Usage(limits::UsageArgs),
     /// Run a local server that really enforces limits
     Sandbox(sandbox::SandboxArgs),
     /// Print shell completions
@@ -70,6 +71,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::List(args) => limits::list(&args),
         Command::Set(args) => limits::set(args),
         Command::Clear(args) => limits::clear(&args),
+        Command::Usage(args) => limits::usage(&args),
         Command::Sandbox(args) => on_runtime(async {
             sandbox::run(args, io::stdout(), sandbox::interrupted()).await?;
             Ok(exit::OK)

@@ -4,6 +4,7 @@
 #[path = "../../paceline-store/tests/servers/mod.rs"]
 mod servers;
 
+use paceline::{Limiter, Tally, VirtualClock};
 use paceline_cli::sandbox::{Config, Family, Sandbox};
 use serde_json::{Value, json};
 use servers::Server;
@@ -238,9 +239,105 @@ fn a_forecast_counts_with_the_limits_of_the_storage() {
 }
 
 #[test]
+fn what_a_limiter_counts_the_command_shows() {
+    on_every_storage(|storage| {
+        said(storage, &["set", "a.example", "60/1m"]);
+        assert_eq!(said(storage, &["usage"]), "");
+        assert!(stderr(&run(storage, &["usage"])).contains("its books are empty"));
+        let none = told(storage, &["usage"]);
+        assert_eq!((&none["rows"], &none["total"]["sent"]), (&json!([]), &json!(0)));
+
+        let limiter = Limiter::builder().open(storage).unwrap();
+        let call = Tally {
+            sent: 2,
+            waited: Duration::from_millis(1_500),
+            delayed: 1,
+            rejected: 1,
+            input_tokens: 900,
+            output_tokens: 50,
+            micro_usd: 2_250,
+            ..Tally::default()
+        };
+        limiter.count("openai:gpt-4o", call);
+        limiter.count("openai:gpt-4o", call);
+        limiter.count("anthropic:claude", Tally { refused: 3, ..Tally::default() });
+        let api = Tally { sent: 5, failed: 1, cached: 2, ..Tally::default() };
+        limiter.count("https://api.example.com/v1", api);
+        drop(limiter);
+
+        let table = said(storage, &["usage"]);
+        let rows: Vec<Vec<_>> = table.lines().map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows[0].join(" "), "scope sent waited refused 429s tokens in tokens out USD");
+        assert_eq!(rows[1].join(" "), "anthropic:claude 0 0s 3 0 0 0 0.0000");
+        assert_eq!(rows[2].join(" "), "https://api.example.com/v1 5 0s 0 0 0 0 0.0000");
+        assert_eq!(rows[3].join(" "), "openai:gpt-4o 4 3.0s 0 2 1800 100 0.0045");
+        assert_eq!(rows[4].join(" "), "total 9 3.0s 3 2 1800 100 0.0045");
+        assert_eq!(rows.len(), 5, "{table}");
+
+        let openai = told(storage, &["usage", "openai:"]);
+        let sums = json!({
+            "sent": 4, "waited": 3.0, "delayed": 2, "refused": 0, "rejected": 2, "failed": 0,
+            "cached": 0, "input_tokens": 1800, "output_tokens": 100, "usd": 0.0045,
+        });
+        let mut row = sums.clone();
+        row["scope"] = json!("openai:gpt-4o");
+        let expected = json!({"since": null, "by": "scope", "rows": [row], "total": sums});
+        assert_eq!(openai, expected);
+        for prefix in ["api.example.com", "https://api."] {
+            assert_eq!(told(storage, &["usage", prefix])["total"]["sent"], 5);
+        }
+        assert_eq!(said(storage, &["usage", "openai:gpt-5"]), "");
+        assert_eq!(told(storage, &["list"]).as_array().unwrap().len(), 1, "no scope with a limit");
+        said(storage, &["clear", "--all"]);
+        assert_eq!(told(storage, &["usage"])["total"]["sent"], 9, "spent is spent");
+    });
+}
+
+#[test]
+fn usage_is_told_by_day_and_since_a_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = format!("sqlite:///{}", folder.path().join("limits.db").display());
+    // The command reads by real time, and what is shown is kept for 35 days.
+    let today = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()).date();
+    let ago = |days: i64| today.saturating_sub(jiff::Span::new().days(days));
+    let clock = VirtualClock::default();
+    let behind = ago(2).since(jiff::civil::date(2026, 1, 1)).unwrap().get_days();
+    clock.advance(Duration::from_secs(86_400 * u64::try_from(behind).unwrap()));
+    let limiter = Limiter::builder().clock(clock.clone()).open(&storage).unwrap();
+    for sent in [1, 2, 4] {
+        limiter.count("openai:gpt-4o", Tally { sent, ..Tally::default() });
+        limiter.count("openai:o1", Tally { sent: sent * 10, ..Tally::default() });
+        limiter.flush().unwrap();
+        clock.advance(Duration::from_secs(86_400));
+    }
+    let days = told(&storage, &["usage", "--by", "day"]);
+    let days: Vec<_> = days["rows"].as_array().unwrap().iter().collect();
+    let expected = [(ago(2), 11), (ago(1), 22), (ago(0), 44)];
+    assert_eq!(days.len(), 3);
+    for (row, (day, sent)) in days.iter().zip(expected) {
+        assert_eq!((&row["day"], &row["sent"]), (&json!(day.to_string()), &json!(sent)));
+        assert!(row.get("scope").is_none());
+    }
+    let yesterday = ago(1).to_string();
+    let since = told(&storage, &["usage", "openai:g", "--since", &yesterday]);
+    assert_eq!((&since["since"], &since["total"]["sent"]), (&json!(yesterday), &json!(6)));
+    assert_eq!(told(&storage, &["usage", "--since", "7d"])["total"]["sent"], 77);
+    assert!(said(&storage, &["usage", "--by", "day"]).starts_with("day  "));
+    let late = told(&storage, &["usage", "--since", "9999-01-01"]);
+    assert_eq!(late["rows"], json!([]));
+    refused(&storage, &["usage", "--since", "yesterday"], 2, "a number of days such as 7d");
+    refused(&storage, &["usage", "--by", "hour"], 2, "scope, day");
+}
+
+#[test]
 fn a_storage_that_is_missing_or_makes_no_sense_is_named() {
-    let commands: [&[&str]; 4] =
-        [&["status", "a.example"], &["list"], &["set", "a.example", "1/1s"], &["clear", "--all"]];
+    let commands: [&[&str]; 5] = [
+        &["status", "a.example"],
+        &["list"],
+        &["set", "a.example", "1/1s"],
+        &["clear", "--all"],
+        &["usage"],
+    ];
     for command in commands {
         for none in ["", "memory"] {
             refused(none, command, 2, "give --storage URL or set PACELINE_STORAGE");
@@ -283,7 +380,8 @@ fn bad_input_sets_and_clears_nothing() {
 fn looking_makes_no_file_and_takes_no_foreign_one() {
     let folder = tempfile::tempdir().unwrap();
     let storage = |name: &str| format!("sqlite:///{}", folder.path().join(name).display());
-    let looks: [&[&str]; 3] = [&["list"], &["status", "a.example"], &["clear", "--all"]];
+    let looks: [&[&str]; 4] =
+        [&["list"], &["status", "a.example"], &["clear", "--all"], &["usage"]];
     for look in looks {
         refused(&storage("limits.db"), look, 1, "limits.db; paceline set makes it");
     }
@@ -364,11 +462,12 @@ fn rule_17_no_password_is_ever_shown() {
             assert!(!text.contains("hunter"), "{command:?} shows {text}");
             output.status.success()
         };
-        let commands: [&[&str]; 8] = [
+        let commands: [&[&str]; 9] = [
             &["set", "https://hunter1:hunter2@a.example/x", "1/1s"],
             &["status", "https://hunter1:hunter2@a.example/x"],
             &["status", "https://hunter1:hunter2@b.example"],
             &["list", "--json"],
+            &["usage", "https://hunter1:hunter2@a.example"],
             &["clear", "https://hunter1:hunter2@a.example/x"],
             &["batch", file],
             &["batch", file, "--fail-closed", "--json"],
@@ -377,7 +476,7 @@ fn rule_17_no_password_is_ever_shown() {
         for (i, command) in commands.into_iter().enumerate() {
             let succeeded = shown(paceline(storage).args(command));
             // Without its storage a batch goes on, but for the one that must not.
-            let can = storage == right && i != 2 || storage != bad && i == 5;
+            let can = storage == right && i != 2 || storage != bad && i == 6;
             assert_eq!(succeeded, can, "{command:?} on {storage}");
             shown(paceline("").args(command).args(["--storage", storage]));
             shown(paceline(storage).args([command[0], "--help"]));
@@ -392,7 +491,7 @@ fn rule_17_no_password_is_ever_shown() {
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = said("", &["completions", shell]);
-        for word in ["status", "list", "set", "clear", "storage", "fail-closed", "burst"] {
+        for word in ["status", "list", "set", "clear", "usage", "storage", "fail-closed", "burst"] {
             assert!(script.contains(word), "{word} in {shell}");
         }
     }

@@ -1,7 +1,7 @@
 //! Python's values to ours, and our errors to Python's.
 
 use crate::guard;
-use paceline::{Amount, Cost, Dimension, Error, Limit, OnFailure, Refused, Window};
+use paceline::{Amount, Cost, Dimension, Error, Limit, OnFailure, Refused, Tally, Window};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -156,6 +156,41 @@ pub(crate) fn whole(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
         .ok()
         .filter(|units| (1..=Limit::MOST).contains(units))
         .ok_or_else(|| PyValueError::new_err(format!("{what} must be 1 to 10^12, not {number}")))
+}
+
+/// What became of calls, from the arguments of `count`: waits in seconds, all else whole numbers.
+pub(crate) fn tally(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Tally> {
+    let mut numbers = [0; Tally::NAMES.len()];
+    for (name, value) in fields.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let Some(at) = Tally::NAMES.iter().position(|known| *known == name) else {
+            let known = Tally::NAMES.join(", ");
+            return Err(PyTypeError::new_err(format!(
+                "nothing is counted as {name:?}: {known} are"
+            )));
+        };
+        numbers[at] = if name == "waited" {
+            let waited = seconds(Some(value.extract()?), "waited")?.unwrap_or(Duration::MAX);
+            u64::try_from(waited.as_micros()).unwrap_or(u64::MAX)
+        } else {
+            let number: i128 = value.extract().map_err(|_| {
+                PyTypeError::new_err(format!("{name} must be a whole number, not {value}"))
+            })?;
+            let bad = || format!("{name} must be zero or more, not {number}");
+            u64::try_from(number).map_err(|_| PyValueError::new_err(bad()))?
+        };
+    }
+    Ok(Tally::from_numbers(numbers))
+}
+
+/// A tally with the names of those arguments.
+pub(crate) fn tallied<'py>(py: Python<'py>, tally: &Tally) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    for (name, number) in Tally::NAMES.into_iter().zip(tally.numbers()) {
+        fields.set_item(name, number)?;
+    }
+    fields.set_item("waited", tally.waited.as_secs_f64())?;
+    Ok(fields)
 }
 
 /// The limits that `default_limits` names.

@@ -8,7 +8,7 @@ use crate::retry::RetryPolicy;
 use paceline::{Bell, Call, Clock, Cost, Entry, Step};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::{PyDate, PyDict, PyString, PyTuple};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ type Scoped = (String, f64, Vec<Level>);
 /// A level of one limit: dimension, window in seconds and as text, units, burst, remaining, seconds
 /// until it is full, and where it came from.
 type Level = (String, f64, String, u64, u64, u64, f64, &'static str);
+
+/// A scope, a day, and what became of its calls then.
+type Counted<'py> = (String, Bound<'py, PyDate>, Bound<'py, PyDict>);
 
 #[pymethods]
 impl Limiter {
@@ -234,6 +237,36 @@ impl Limiter {
     #[pyo3(signature = (endpoint=None))]
     fn clear(&self, py: Python<'_>, endpoint: Option<&str>) -> PyResult<usize> {
         self.settled()?.ask(py, |limiter| limiter.clear(endpoint))
+    }
+
+    /// Count what became of calls in a scope.
+    #[pyo3(signature = (scope, **fields))]
+    fn count(
+        &self,
+        py: Python<'_>,
+        scope: &str,
+        fields: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let (limiter, tally) = (&self.settled()?.limiter, convert::tally(fields)?);
+        if !limiter.is_slow() {
+            limiter.count(scope, tally);
+        } else if py.import("paceline._drive")?.call_method0("in_loop")?.is_truthy()? {
+            limiter.count_from_loop(scope, tally);
+        } else {
+            outside(py, || limiter.count(scope, tally))?;
+        }
+        Ok(())
+    }
+
+    /// Give what became of calls in the last 35 days, by day and then by scope.
+    fn usage<'py>(&self, py: Python<'py>) -> PyResult<Vec<Counted<'py>>> {
+        let books = self.settled()?.ask(py, paceline::Limiter::usage)?;
+        let counted = |(scope, day, tally): (String, paceline::Day, paceline::Tally)| {
+            let (year, month, date) = (day.year(), day.month(), day.day());
+            let day = PyDate::new(py, year.into(), month.unsigned_abs(), date.unsigned_abs())?;
+            Ok((scope, day, convert::tallied(py, &tally)?))
+        };
+        books.into_iter().map(counted).collect()
     }
 
     /// Hand in what the store keeps back to save visits.

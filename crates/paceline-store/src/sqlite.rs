@@ -409,6 +409,8 @@ impl File {
 
 /// The layout of a file, if it is one of ours; 0 when it is empty.
 fn layout(connection: &Connection) -> Result<i64, Error> {
+    // At one instant, for others may be about to make it.
+    let _reading = connection.unchecked_transaction()?;
     let read = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0));
     let (application, schema): (i64, i64) = (read("application_id")?, read("user_version")?);
     let tables: i64 =

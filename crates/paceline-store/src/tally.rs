@@ -153,7 +153,10 @@ impl Books {
     /// Adds to a day, and drops those that are too long ago.
     pub(crate) fn count(&mut self, today: Day, entries: &[(Key, Tally)]) {
         self.0.entry(today).or_default().extend(entries);
-        self.0 = self.0.split_off(&oldest(today));
+        let oldest = oldest(today);
+        while self.0.first_key_value().is_some_and(|(day, _)| *day < oldest) {
+            self.0.pop_first();
+        }
     }
 
     /// All that is kept.

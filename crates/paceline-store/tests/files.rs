@@ -49,6 +49,19 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_file_that_others_make_at_the_same_moment_is_ours_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..40 {
+        let path = folder.path().join(format!("{round}.db"));
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| Sqlite::open(&path, Policy::default()).unwrap());
+            }
+        });
+    }
+}
+
+#[test]
 fn rule_35_a_file_of_a_later_release_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = used_file(folder.path());

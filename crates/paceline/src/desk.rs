@@ -6,6 +6,7 @@
 //! of their own, so a program without event loops never has this one.
 
 use crate::bell::Bell;
+use crate::books::Books;
 use crate::limiter::{Inner, Limiter, refused};
 use crate::line::{Step, Waiter};
 use crate::{Clock, Error, Permit};
@@ -50,6 +51,8 @@ pub(crate) enum Job {
     Settle(Grant, Cost),
     Close(Grant),
     GiveBack(Grant),
+    /// Something was counted.
+    Count,
     /// Somebody wants to know when everything before it was done.
     Drain(Arc<Drained>),
 }
@@ -213,6 +216,7 @@ struct Clerk {
     inner: Weak<Inner>,
     /// Outlives the limiter, for what was left here when that was dropped.
     store: Arc<dyn Store>,
+    books: Arc<Books>,
     clock: Clock,
     /// Those who stand in a line.
     lined_up: HashMap<u64, (Arc<Place>, Waiter)>,
@@ -224,8 +228,16 @@ struct Clerk {
 impl Clerk {
     fn new(desk: Arc<Desk>, inner: &Arc<Inner>) -> Self {
         let (store, clock) = (Arc::clone(&inner.store), inner.clock.clone());
-        let (lined_up, alarms) = (HashMap::new(), BTreeSet::new());
-        Self { desk, inner: Arc::downgrade(inner), store, clock, lined_up, alarms, untidy: false }
+        Self {
+            desk,
+            inner: Arc::downgrade(inner),
+            store,
+            books: inner.books(),
+            clock,
+            lined_up: HashMap::new(),
+            alarms: BTreeSet::new(),
+            untidy: false,
+        }
     }
 
     fn work(mut self) {
@@ -236,6 +248,12 @@ impl Clerk {
                 None => jobs.into_iter().for_each(|job| drop(self.tell(job))),
             }
         }
+        self.tidy();
+    }
+
+    /// Hands in what was kept back.
+    fn tidy(&self) {
+        drop(self.books.tell(&*self.store));
         drop(self.store.flush());
     }
 
@@ -255,7 +273,7 @@ impl Clerk {
                 } else if self.desk.called.wait_for(&mut inbox, TIDY).timed_out() {
                     self.untidy = false;
                     drop(inbox);
-                    drop(self.store.flush());
+                    self.tidy();
                     inbox = self.desk.inbox.lock();
                 }
                 continue;
@@ -321,6 +339,10 @@ impl Clerk {
             Job::GiveBack(grant) => {
                 self.store.give_back(&grant)?;
                 (grant, true)
+            }
+            Job::Count => {
+                self.books.tell_if_due(&*self.store, self.clock.now());
+                return Ok(None);
             }
             Job::Drain(drained) => {
                 drained.tell();

@@ -164,7 +164,7 @@ impl Guard {
     /// Notes what became of a call, here and in the books of the store.
     pub fn note(&self, call: &LlmCall, tally: &Tally) {
         call.model.learned.tally.lock().add(tally);
-        // COUNT
+        self.limiter.count_from_loop(&call.model.scope, *tally);
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Settings) -> R) -> R {

@@ -28,6 +28,7 @@
 
 mod bell;
 mod blocking;
+mod books;
 mod budget;
 mod call;
 mod config;
@@ -71,7 +72,7 @@ pub use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 pub use paceline_store::Sqlite;
 pub use paceline_store::{
-    BadStorage, Clock, Health, Memory, Notice, OnFailure, Storage, Store, StoreError, Tally,
+    BadStorage, Clock, Day, Health, Memory, Notice, OnFailure, Storage, Store, StoreError, Tally,
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;

@@ -1,9 +1,10 @@
 //! The limiter: scopes, a store, and a waiting line in front of each scope that is full.
 
 use crate::bell::Bell;
+use crate::books::{Age, Books};
 use crate::budget::Budget;
 use crate::call::{Call, ONE};
-use crate::desk::Desk;
+use crate::desk::{Desk, Job};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Refused};
 use crate::explain::Explanation;
@@ -19,8 +20,8 @@ use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 use paceline_store::Sqlite;
 use paceline_store::{
-    Admission, BadStorage, Clock, FailSafe, Grant, Health, Key, Memory, Nested, Notice, OnFailure,
-    PerProcess, Storage, Store, StoreError,
+    Admission, BadStorage, Clock, Day, FailSafe, Grant, Health, Key, Memory, Nested, Notice,
+    OnFailure, PerProcess, Storage, Store, StoreError, Tally,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     /// Whether asking the store takes time.
     pub(crate) is_slow: bool,
     desk: PerProcess<Desk>,
+    /// A child that forks has nothing of it to tell.
+    books: PerProcess<Books>,
     /// Everybody in every line: while it is zero, nobody has to look for one.
     pub(crate) waiting: AtomicUsize,
 }
@@ -314,6 +317,7 @@ impl Limiter {
             documented,
             lines: Mutex::new(HashMap::new()),
             desk: PerProcess::default(),
+            books: PerProcess::default(),
             waiting: AtomicUsize::new(0),
         };
         Self { inner: Arc::new(inner) }
@@ -603,6 +607,50 @@ impl Limiter {
         Ok(self.inner.store.keys()?.iter().map(Self::display).collect())
     }
 
+    /// Counts what became of calls in a scope, named as it is shown, such as `openai:gpt-4o`: the store
+    /// keeps the sums of each day. What is counted waits in this process for a second or so, and then
+    /// one visit, made by whoever counts next, hands in all of it; [`flush`](Self::flush) does so at
+    /// once. Stores in memory are told at once.
+    ///
+    /// ```
+    /// use paceline::{Limiter, Tally};
+    ///
+    /// let limiter = Limiter::builder().build();
+    /// let spent = Tally { sent: 1, input_tokens: 900, micro_usd: 2_250, ..Tally::default() };
+    /// limiter.count("openai:gpt-4o", spent);
+    /// limiter.count("openai:gpt-4o", spent);
+    ///
+    /// let usage = limiter.usage()?;
+    /// let (scope, _today, tally) = &usage[0];
+    /// assert_eq!((scope.as_str(), tally.sent, tally.micro_usd), ("openai:gpt-4o", 2, 4_500));
+    /// # Ok::<(), paceline::Error>(())
+    /// ```
+    pub fn count(&self, scope: &str, tally: Tally) {
+        if self.inner.count(scope, tally) == Age::Due {
+            let (inner, now) = (&self.inner, self.inner.clock.now());
+            inner.books().tell_if_due(&*inner.store, now);
+        }
+    }
+
+    /// The same for callers that must not wait for a store, such as event loops.
+    pub fn count_from_loop(&self, scope: &str, tally: Tally) {
+        if self.inner.count(scope, tally) != Age::Young {
+            self.inner.desk().post(&self.inner, Job::Count);
+        }
+    }
+
+    /// What became of calls, by day and then by scope: all that processes which share the store have
+    /// counted in the last 35 days, and this one until now. Visits the store.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn usage(&self) -> Result<Vec<(String, Day, Tally)>, Error> {
+        // A store that cannot be told cannot be asked either, and then says why.
+        drop(self.inner.tell_books());
+        let books = self.inner.store.tallies()?.into_iter();
+        Ok(books.map(|(scope, day, tally)| (scope.as_str().to_owned(), day, tally)).collect())
+    }
+
     /// Whether asking the store takes time, so that an event loop must not do it itself.
     #[must_use]
     pub fn is_slow(&self) -> bool {
@@ -621,10 +669,12 @@ impl Limiter {
     /// # Errors
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn flush(&self) -> Result<(), Error> {
+        let counted = self.inner.tell_books();
         if let Some(desk) = self.inner.desk.mine() {
             desk.drain();
         }
-        Ok(self.inner.store.flush()?)
+        self.inner.store.flush()?;
+        Ok(counted?)
     }
 
     /// How many callers of this process wait, in all scopes.
@@ -709,6 +759,24 @@ impl Inner {
     /// Where callers that must not wait leave what they want.
     pub(crate) fn desk(&self) -> Arc<Desk> {
         self.desk.get_or_default()
+    }
+
+    pub(crate) fn books(&self) -> Arc<Books> {
+        self.books.get_or_default()
+    }
+
+    fn count(&self, scope: &str, tally: Tally) -> Age {
+        if self.is_slow {
+            return self.books().add(scope, &tally, self.clock.now());
+        }
+        // There is nothing to save, and a store that failed here would have nobody to keep it.
+        drop(self.store.count(&[(Key::new(scope), tally)]));
+        Age::Young
+    }
+
+    /// Hands in what was counted.
+    fn tell_books(&self) -> Result<(), StoreError> {
+        self.books.mine().map_or(Ok(()), |books| books.tell(&*self.store))
     }
 
     fn existing_line(&self, key: &Key) -> Option<Arc<Line>> {
@@ -809,7 +877,10 @@ impl Drop for Inner {
         match self.desk.mine() {
             Some(desk) => desk.close(),
             // What it kept back is lost if it is away: by then that no longer matters.
-            None => drop(self.store.flush()),
+            None => {
+                drop(self.tell_books());
+                drop(self.store.flush());
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 #[path = "../../paceline-store/tests/servers/mod.rs"]
 mod servers;
 
-use paceline::{Call, Error, Health, Limit, Limiter, Notice, OnFailure, Reading};
+use paceline::{Call, Error, Health, Limit, Limiter, Notice, OnFailure, Reading, Tally};
 use servers::{Certificates, Sentinel, Server};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -325,6 +325,55 @@ fn rule_13_a_rejection_while_the_store_is_away_is_not_forgotten() {
             assert!(is_refused(&watched.call()), "the server said stop");
         }
     }
+}
+
+#[test]
+fn what_is_counted_while_the_store_is_away_is_in_its_books_when_it_is_back() {
+    for on_failure in [OnFailure::Open, OnFailure::Closed, OnFailure::Local] {
+        let server = Server::builder().persistent().start();
+        let watched = Watched::open(&server.url(), on_failure).unwrap();
+        let count = || {
+            let sent = Tally { sent: 1, ..Tally::default() };
+            watched.limiter.count("openai:gpt-4o", sent);
+            watched.limiter.flush()
+        };
+        count().unwrap();
+        server.kill();
+        // The first one finds out, and others go by that.
+        for _ in 0..5 {
+            count().unwrap();
+        }
+        assert!(watched.health().away);
+        assert!(matches!(watched.limiter.usage(), Err(Error::Unavailable(_))));
+        server.restart();
+        watched.wait_until_back();
+        let other = Limiter::builder().open(&server.url()).unwrap();
+        let sent = |limiter: &Limiter| -> u64 {
+            limiter.usage().unwrap().iter().map(|(.., tally)| tally.sent).sum()
+        };
+        assert_eq!(sent(&other), 6, "{on_failure:?}: without asking who counted it");
+        count().unwrap();
+        assert_eq!((sent(&watched.limiter), sent(&other)), (7, 7), "{on_failure:?}");
+    }
+}
+
+/// Nobody has to call for it: whoever counts finds out, too, that the store is back.
+#[test]
+fn who_only_counts_finds_out_that_the_store_is_back() {
+    let server = Server::builder().persistent().start();
+    let watched = Watched::open(&server.url(), OnFailure::Open).unwrap();
+    server.kill();
+    watched.limiter.count("openai:gpt-4o", Tally { sent: 1, ..Tally::default() });
+    watched.limiter.flush().unwrap();
+    assert!(watched.health().away);
+    server.restart();
+    let started = Instant::now();
+    while watched.health().away {
+        assert!(started.elapsed() < Duration::from_secs(5), "the store is back, and unnoticed");
+        watched.limiter.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(watched.limiter.usage().unwrap()[0].2.sent, 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 #[path = "../../paceline-store/tests/servers/mod.rs"]
 mod servers;
 
-use paceline::{Call, Limit, Limiter};
+use paceline::{Call, Limit, Limiter, Tally};
 use servers::Server;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -55,6 +55,11 @@ fn worker() {
                 println!("at {at}");
             }
         }
+        "count" => std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| (0..1_000).for_each(|_| limiter.count(MODEL, one_call())));
+            }
+        }),
         log => {
             let mut log = OpenOptions::new().append(true).open(log).unwrap();
             loop {
@@ -70,6 +75,13 @@ const RUN: Duration = Duration::from_secs(3);
 
 fn micros() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}
+
+const MODEL: &str = "openai:gpt-4o";
+
+fn one_call() -> Tally {
+    let waited = Duration::from_micros(3);
+    Tally { sent: 1, waited, input_tokens: 900, micro_usd: 2_250, ..Tally::default() }
 }
 
 struct Worker(Child);
@@ -164,6 +176,34 @@ fn rule_32_eight_processes_of_a_hundred_tries_get_exactly_a_hundred_from_a_file(
 fn rule_33_eight_processes_of_a_hundred_tries_get_exactly_a_hundred_from_redis() {
     let server = Server::start();
     exactly_one_hundred(&server.url());
+}
+
+/// The books are exact, whoever writes them at the same time.
+fn adds_up(storage: &str) {
+    drop(run(8, "count", storage, "nothing"));
+    let usage = Limiter::builder().open(storage).unwrap().usage().unwrap();
+    // Midnight may pass meanwhile.
+    let mut sum = Tally::default();
+    for (scope, _, tally) in &usage {
+        assert_eq!(scope, MODEL);
+        sum.add(tally);
+    }
+    let waited = Duration::from_micros(96_000);
+    let (input_tokens, micro_usd) = (28_800_000, 72_000_000);
+    let expected = Tally { sent: 32_000, waited, input_tokens, micro_usd, ..Tally::default() };
+    assert_eq!(sum, expected);
+}
+
+#[test]
+fn eight_processes_of_four_threads_count_exactly_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    adds_up(&sqlite(folder.path()));
+}
+
+#[test]
+fn eight_processes_of_four_threads_count_exactly_in_redis() {
+    let server = Server::start();
+    adds_up(&server.url());
 }
 
 /// Never more than `burst + rate * time` in any span, and nearly all of it.

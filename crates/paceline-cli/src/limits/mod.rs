@@ -1,17 +1,19 @@
 //! `paceline status`, `list`, `set` and `clear`: the limits of a shared store, seen and changed from
-//! outside while workers live by them.
+//! outside while workers live by them; and `usage`, its books.
 
 mod clear;
 mod list;
 mod report;
 mod set;
 mod status;
+mod usage;
 
 pub use clear::{ClearArgs, clear};
 pub use list::{ListArgs, list};
 pub(crate) use report::everything;
 pub use set::{SetArgs, set};
 pub use status::{StatusArgs, status};
+pub use usage::{UsageArgs, usage};
 
 use crate::Failure;
 use paceline::Scope;

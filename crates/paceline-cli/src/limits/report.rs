@@ -89,9 +89,7 @@ pub(crate) fn everything(limiter: &Limiter) -> Result<Vec<(String, Status)>, Err
 
 /// Scopes for people, a limit a row; as wide as the terminal at most.
 pub(super) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["endpoint", "dimension", "limit", "left", "full in", "origin", "hold"]);
+    let mut table = titled(["endpoint", "dimension", "limit", "left", "full in", "origin", "hold"]);
     for (scope, status) in scopes {
         let hold = if status.hold.is_zero() { String::new() } else { time(status.hold) };
         if status.limits.is_empty() {
@@ -110,11 +108,24 @@ pub(super) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>)
             ]);
         }
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
     if let Some(left) = table.column_mut(3) {
         left.set_cell_alignment(CellAlignment::Right);
+    }
+    text(table)
+}
+
+/// A table without rows.
+pub(super) fn titled<const N: usize>(titles: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(titles);
+    table
+}
+
+/// A table as it is shown.
+pub(super) fn text(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
     table.trim_fmt()
 }
@@ -130,7 +141,7 @@ fn rate(limit: &Limit) -> String {
 }
 
 /// To the tenth of a second, and in whole seconds from ten on.
-fn time(span: Duration) -> String {
+pub(super) fn time(span: Duration) -> String {
     if span.is_zero() {
         return "now".to_owned();
     }
