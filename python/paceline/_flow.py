@@ -11,7 +11,7 @@ import contextvars
 import math
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from paceline.errors import RateLimitExceeded
 
@@ -93,8 +93,10 @@ class Call(Protocol):
     limiter: RateLimiter | AsyncRateLimiter
     #: whose answer it will be
     url: str
-    #: whether somebody above sends it again after a rejection
-    retried_above: bool
+
+    @property
+    def retried_above(self) -> bool:
+        """Whether somebody above sends it again after a rejection."""
 
     @property
     def retry(self) -> RetryConfig:
@@ -149,7 +151,10 @@ class PlainCall:
     __slots__ = ()
     limiter: RateLimiter | AsyncRateLimiter
     url: str
-    retried_above: ClassVar = False
+
+    @property
+    def retried_above(self) -> bool:
+        return False
 
     @property
     def retry(self) -> RetryConfig:
@@ -159,13 +164,13 @@ class PlainCall:
     def patience(self) -> float | None:
         return self.limiter.max_wait
 
-    def spends(self) -> tuple[str, Mapping[str, float] | None, str | None]:
+    def spends(self) -> tuple[str, Mapping[str, float] | Cost | None, str | None]:
         if (cost := _cost.get()) is not None:
             _cost.set(None)
         return self.url, cost, _account.get()
 
 
-async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
+async def exchange(  # noqa: C901 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],

@@ -12,12 +12,16 @@ from typing_extensions import Self, Unpack, disjoint_base
 
 __all__ = [
     "Acquisition",
+    "Cost",
+    "Guard",
     "Limiter",
+    "LlmCall",
     "Permit",
     "Ready",
     "RetryPolicy",
     "VirtualClock",
     "Waiter",
+    "Watch",
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
@@ -113,7 +117,7 @@ class Limiter:
     def acquire(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         max_wait: float | None = None,
         account: str | None = None,
@@ -130,7 +134,7 @@ class Limiter:
     def acquire_async(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         max_wait: float | None = None,
         account: str | None = None,
@@ -140,7 +144,7 @@ class Limiter:
     def try_acquire(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         account: str | None = None,
     ) -> Permit | None:
@@ -152,7 +156,7 @@ class Limiter:
     def wait_time(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         account: str | None = None,
     ) -> float:
@@ -375,3 +379,112 @@ class VirtualClock:
     @property
     def now(self) -> float:
         """Seconds since the clock was made."""
+
+@final
+class Cost:
+    """What a call spends, as the engine keeps it; wherever a mapping says so, it may stand."""
+
+@final
+class Guard:
+    """Rules, prices and budgets for the models that a limiter paces: :class:`paceline.Guard`."""
+
+    def __new__(cls, limiter: Limiter) -> Self: ...
+    def set_rule(
+        self,
+        model: str,
+        provider: str | None,
+        requests: int | None,
+        tokens: int | None,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        burst: int | None,
+    ) -> None:
+        """Set a rule; the limits are per minute."""
+
+    def remove_rule(self, model: str, provider: str | None) -> bool:
+        """Remove a rule; tell whether there was one."""
+
+    def rule(self, provider: str, model: str) -> tuple[int | None, int | None, int | None]:
+        """Give requests, tokens and burst of the rule that governs a model."""
+
+    def set_budget(self, model: str, provider: str | None, usd: int | None, per: str) -> None:
+        """Set or lift a budget."""
+
+    def set_price(
+        self, model: str, provider: str | None, dollars: tuple[float, float, float, float]
+    ) -> None:
+        """Set dollars for a million tokens: prompt, read from cache, written to cache, answer."""
+
+    def stats(
+        self,
+    ) -> dict[str, tuple[int, float, int, int, int, int, int, int, int, float]]:
+        """Give the fields of :class:`paceline.ModelStats`, by model."""
+
+    def call(
+        self,
+        own: str,
+        any_host: bool,
+        host: str,
+        path: str,
+        body: bytes | None,
+        model: str | None,
+    ) -> LlmCall:
+        """Give the call of a request that an SDK sends, whose own provider is ``own``.
+
+        Raises :class:`paceline.StorageUnavailable` when a rule cannot be put into the store.
+        """
+
+@final
+class LlmCall:
+    """One attempt of a call: what it may spend, and what becomes of it."""
+
+    @property
+    def provider(self) -> str:
+        """Whose API it is."""
+
+    @property
+    def model(self) -> str:
+        """The model, or the resource where none is named."""
+
+    @property
+    def scope(self) -> str:
+        """Where it is counted."""
+
+    @property
+    def cost(self) -> Cost:
+        """What it may spend there."""
+
+    @property
+    def budgets(self) -> list[tuple[str, Cost]]:
+        """The scopes of the budgets that it is paid from, and what it may spend of each.
+
+        Raises :class:`paceline.RateLimitExceeded` when it alone could exceed one, and
+        :class:`paceline.UnknownPrice`.
+        """
+
+    def answered(self, status: int) -> None:
+        """Note that it was sent, and answered so."""
+
+    def waited(self, seconds: float) -> None:
+        """Note that it waited."""
+
+    def refused(self) -> None:
+        """Note that it was not let through."""
+
+    def settle(
+        self, permit: Permit, budgets: Sequence[Permit], status: int, body: bytes | None
+    ) -> None:
+        """Settle for what an answer says it used; an error used nothing."""
+
+    def watch(self, permit: Permit, budgets: Sequence[Permit], content_type: str | None) -> Watch:
+        """Give what reads an answer along that comes bit by bit."""
+
+@final
+class Watch:
+    """Reads an answer along, and settles for it once when it ends."""
+
+    def push(self, part: bytes) -> None:
+        """Read the next bytes of it."""
+
+    def end(self) -> None:
+        """Settle: there is no more of it."""

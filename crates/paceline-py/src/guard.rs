@@ -258,11 +258,11 @@ const LONGEST: usize = 8 << 20;
 #[pymethods]
 impl Watch {
     /// The next bytes of it.
-    fn push(&mut self, bytes: &[u8]) {
+    fn push(&mut self, part: &[u8]) {
         match &mut self.reading {
-            Reading::Stream(stream) => stream.push(bytes),
-            Reading::Whole(body) if body.len() + bytes.len() <= LONGEST => {
-                body.extend_from_slice(bytes);
+            Reading::Stream(stream) => stream.push(part),
+            Reading::Whole(body) if body.len() + part.len() <= LONGEST => {
+                body.extend_from_slice(part);
             }
             Reading::Whole(_) => self.reading = Reading::Nothing,
             Reading::Nothing => {}

@@ -80,7 +80,7 @@ class _Call(_httpx.Call):
         self.is_answered = False
 
     @property
-    def retried_above(self) -> bool:  # type: ignore[override] # of each SDK
+    def retried_above(self) -> bool:
         return self.calling.sdk.retries
 
     @property
@@ -162,7 +162,7 @@ def awaited(under: Calling, *sent: Any) -> Coroutine[Any, Any, Any]:
 
 
 async def _attend(
-    call: _Call,
+    call: _Blocking | _Async,
     acquire: Callable[..., Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
