@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
-import openai
+from anthropic import Anthropic
+from openai import AsyncOpenAI, OpenAI
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-PROMPT = [{"role": "user", "content": "Say hello."}]
+#: Any, for it suits each SDK, and each has types of its own.
+PROMPT: Any = [{"role": "user", "content": "Say hello."}]
 
 
 class Api(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
@@ -102,17 +103,17 @@ class Api(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return self.respond(request)
 
-    def openai(self, **options: Any) -> openai.OpenAI:
+    def openai(self, **options: Any) -> OpenAI:
         options.setdefault("api_key", "sk-test")
-        return openai.OpenAI(http_client=httpx2.Client(transport=self), **options)
+        return OpenAI(http_client=httpx2.Client(transport=self), **options)
 
-    def async_openai(self, **options: Any) -> openai.AsyncOpenAI:
+    def async_openai(self, **options: Any) -> AsyncOpenAI:
         options.setdefault("api_key", "sk-test")
-        return openai.AsyncOpenAI(http_client=httpx2.AsyncClient(transport=self), **options)
+        return AsyncOpenAI(http_client=httpx2.AsyncClient(transport=self), **options)
 
-    def anthropic(self, **options: Any) -> anthropic.Anthropic:
+    def anthropic(self, **options: Any) -> Anthropic:
         options.setdefault("api_key", "sk-test")
-        return anthropic.Anthropic(http_client=httpx2.Client(transport=self), **options)
+        return Anthropic(http_client=httpx2.Client(transport=self), **options)
 
 
 class Parts(httpx2.SyncByteStream, httpx2.AsyncByteStream):
@@ -132,7 +133,7 @@ class Parts(httpx2.SyncByteStream, httpx2.AsyncByteStream):
             yield part
 
 
-def say(client: openai.OpenAI, model: str = "gpt-4o", **options: Any) -> Any:
+def say(client: OpenAI | AsyncOpenAI, model: str = "gpt-4o", **options: Any) -> Any:
     """Ask a model for an answer of 16 tokens at most."""
     options = {"max_tokens": 16, **options}
-    return client.chat.completions.create(model=model, messages=PROMPT, **options)  # type: ignore[call-overload] # as tests need it
+    return client.chat.completions.create(model=model, messages=PROMPT, **options)

@@ -108,7 +108,7 @@ def test_cancelled_it_settles_for_what_was_seen(api: Api, guard: Guard) -> None:
         async def read() -> None:
             answer = await client.chat.completions.create(
                 model="gpt-4o",
-                messages=PROMPT,  # type: ignore[arg-type] # of that form
+                messages=PROMPT,
                 stream=True,
                 max_tokens=RESERVED,
             )
@@ -135,7 +135,7 @@ def test_in_an_event_loop_it_settles_for_what_it_reports(api: Api, guard: Guard)
         client = guard.wrap(api.async_openai())
         answer = await client.chat.completions.create(
             model="gpt-4o",
-            messages=PROMPT,  # type: ignore[arg-type] # of that form
+            messages=PROMPT,
             stream=True,
             max_tokens=RESERVED,
             stream_options={"include_usage": True},
@@ -151,7 +151,7 @@ def test_anthropic_s_stream_settles_for_prompt_and_answer(api: Api, guard: Guard
     with client.messages.stream(
         model="claude",
         max_tokens=RESERVED,
-        messages=PROMPT,  # type: ignore[arg-type] # of that form
+        messages=PROMPT,
     ) as answer:
         text = "".join(answer.text_stream)
     assert text == "Hello" * 30
@@ -169,7 +169,7 @@ def test_a_raw_response_is_read_along_compressed_or_not(
         body, headers = compress(body), {**headers, "content-encoding": "gzip"}
     api.script = [httpx2.Response(200, headers=headers, stream=Parts([body[:20], body[20:]]))]
     raw = client.chat.completions.with_streaming_response
-    with raw.create(model="gpt-4o", messages=PROMPT, max_tokens=RESERVED) as response:  # type: ignore[arg-type] # of that form
+    with raw.create(model="gpt-4o", messages=PROMPT, max_tokens=RESERVED) as response:
         assert json.loads(response.read())["id"] == "c-1"
     assert used(guard) == 9 + 30
 
