@@ -30,6 +30,7 @@ mod bell;
 mod blocking;
 mod books;
 mod budget;
+mod builder;
 mod call;
 mod config;
 mod desk;
@@ -54,13 +55,14 @@ pub mod tower;
 #[cfg(feature = "http")]
 pub use self::http::Paced;
 pub use bell::Bell;
+pub use builder::Builder;
 pub use call::Call;
 pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use explain::Explanation;
 pub use guard::{Guard, LlmCall};
-pub use limiter::{Builder, Entry, Limiter};
+pub use limiter::{Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
