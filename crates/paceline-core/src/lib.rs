@@ -22,7 +22,6 @@
 
 pub mod cost;
 pub mod error;
-pub mod estimate;
 pub mod fixed;
 mod flight;
 pub mod gate;
@@ -31,6 +30,7 @@ pub mod headers;
 pub mod lane;
 mod learn;
 pub mod limit;
+pub mod llm;
 pub mod policy;
 pub mod provider;
 pub mod record;
