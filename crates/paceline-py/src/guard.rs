@@ -113,7 +113,7 @@ impl Guard {
         let model =
             model.or(named).or_else(|| model_in_path(path)).unwrap_or_else(|| resource(path));
         // To put a rule into a store takes a visit, once.
-        let call = self.0.call(provider, model, request.as_ref());
+        let call = self.0.call(own, provider, model, request.as_ref());
         let call = call.map_err(|error| raise(py, error))?;
         let (provider, model) = (provider.to_owned(), model.to_owned());
         Ok(LlmCall { guard: self.0.clone(), call, provider, model })

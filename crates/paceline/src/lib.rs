@@ -67,7 +67,7 @@ pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Counting, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope,
-    Signal, Status, Verdict, VirtualClock, Wait, Window, estimate, headers, llm, retry,
+    Signal, Status, Verdict, VirtualClock, Wait, Window, headers, llm, retry,
 };
 #[cfg(feature = "redis")]
 pub use paceline_store::Redis;
