@@ -88,12 +88,13 @@ def test_1000_concurrent_tasks_do_too(storage: str) -> None:
 def test_a_budget_survives_a_restart(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/limits.db"
     api = Api(prompt=0, answer=10)
+    admitted = 0
     for _ in range(2):
         guard = budgeted(storage)
         client = guard.wrap(api.openai())
-        assert any([went(client) for _ in range(60)])
+        admitted += sum(went(client) for _ in range(60))
         guard.limiter.flush()
-    assert 99 <= len(api.seen) <= 100
+    assert 99 <= admitted <= 100
 
 
 #: What nobody but the API may read.
