@@ -96,7 +96,7 @@ impl ScopeState {
     fn arrived(&mut self, receipt: &Receipt, now: Tick) {
         let took = now.since(receipt.at);
         // It becomes slower again, little by little, when the way does.
-        let before = self.quickest + self.quickest / 256 + Duration::from_nanos(1);
+        let before = self.quickest + self.quickest / 64 + Duration::from_nanos(1);
         self.quickest = if self.quickest.is_zero() { took } else { took.min(before) };
         let counted = receipt.at.after(took.saturating_sub(self.quickest));
         for lane in &mut self.lanes {

@@ -36,11 +36,6 @@ fn reaches(plan: &Plan, ways: &[(u64, u64)], refused: u64, percent: u64) {
             let plan = Plan { processes, callers, way, jitter, ..plan.clone() };
             let found = all(&plan, if plan.limit > 100 { 1 } else { 8 });
             let place = format!("{processes} x {callers}, {way:?}: {found:?}");
-            println!(
-                "{place}: {} per 1,000, {} %",
-                found.refused * 1_000 / found.admitted,
-                found.admitted * 100 / found.could
-            );
             assert!(found.refused * 1_000 <= refused * found.admitted, "{place}");
             assert!(found.admitted * 100 >= percent * found.could, "{place}");
         }

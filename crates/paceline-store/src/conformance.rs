@@ -92,8 +92,9 @@ fn follow(make: Make<'_>, number: u64, counts: provider::Policy, stranger: u32, 
         let refused = server.admit(now, &[1]).err();
         let standing = server.standings(now).next().expect("a limit");
         // In whole seconds, as most servers tell it.
-        let whole =
-            |time: Duration| Duration::from_secs(time.as_nanos().div_ceil(1_000_000_000) as u64);
+        let whole = |time: Duration| {
+            Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
+        };
         let signal = Signal {
             limit: Some(LIMIT),
             remaining: Some(standing.remaining),

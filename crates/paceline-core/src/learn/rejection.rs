@@ -48,8 +48,8 @@ impl ScopeState {
     }
 
     /// A server that states no limit tells one all the same: what passed before it said for how long to
-    /// stay away. Requests up to there are sure to pass in the next window; those after it are tried one
-    /// at a time, so that a window costs one rejection and not one for each caller.
+    /// stay away. As much passes again in as long a time, the wait included, however it counts; spread
+    /// evenly, so that what is refused is one and not one for each caller.
     fn learn_from_rejection(
         &mut self,
         receipt: &Receipt,

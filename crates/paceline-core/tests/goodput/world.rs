@@ -9,7 +9,7 @@ use paceline_core::{Cause, Cost, Policy, Reading, ScopeState, Tick};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-pub const MS: u64 = 1_000_000;
+const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// When the server's clock, which tells the time, stands where the world begins.
 const EPOCH: u64 = 1_800_000_000 * SECOND;
@@ -18,7 +18,7 @@ const OTHERS: u64 = 750 * MS;
 
 /// What a server says of its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tells {
+pub(crate) enum Tells {
     /// `X-RateLimit-*`, the reset as an epoch.
     Github,
     /// `RateLimit` and `RateLimit-Policy`.
@@ -32,32 +32,32 @@ pub enum Tells {
 
 /// What a world is made of.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    pub counts: provider::Policy,
-    pub tells: Tells,
-    pub limit: u64,
-    pub window: Duration,
+pub(crate) struct Plan {
+    pub(crate) counts: provider::Policy,
+    pub(crate) tells: Tells,
+    pub(crate) limit: u64,
+    pub(crate) window: Duration,
     /// What a stranger takes of it, in millionths.
-    pub stranger: u32,
-    pub processes: usize,
+    pub(crate) stranger: u32,
+    pub(crate) processes: usize,
     /// Callers in each process.
-    pub callers: usize,
+    pub(crate) callers: usize,
     /// The way there takes so long at the least, and so does the way back.
-    pub way: Duration,
+    pub(crate) way: Duration,
     /// What it takes longer on average.
-    pub jitter: Duration,
+    pub(crate) jitter: Duration,
     /// Windows before the measured ones, and those.
-    pub warm_up: u32,
-    pub windows: u32,
+    pub(crate) warm_up: u32,
+    pub(crate) windows: u32,
     /// What is known before.
-    pub state: ScopeState,
-    pub policy: Policy,
-    pub seed: u64,
+    pub(crate) state: ScopeState,
+    pub(crate) policy: Policy,
+    pub(crate) seed: u64,
 }
 
 impl Plan {
     /// 100 requests in two seconds, and sixteen callers who never rest.
-    pub fn new(counts: provider::Policy, tells: Tells) -> Self {
+    pub(crate) fn new(counts: provider::Policy, tells: Tells) -> Self {
         let mut policy = Policy::default();
         policy.learn_first = true;
         Self {
@@ -81,11 +81,11 @@ impl Plan {
 
 /// What the server's journal says.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Figures {
-    pub admitted: u64,
-    pub refused: u64,
+pub(crate) struct Figures {
+    pub(crate) admitted: u64,
+    pub(crate) refused: u64,
     /// What it could have admitted.
-    pub could: u64,
+    pub(crate) could: u64,
 }
 
 /// Repeatable noise (splitmix64).
@@ -159,7 +159,7 @@ struct World {
 }
 
 /// Lets a world run, and reads its journal.
-pub fn run(plan: Plan) -> Figures {
+pub(crate) fn run(plan: Plan) -> Figures {
     let window = nanos(plan.window);
     let until = EPOCH + window * u64::from(plan.warm_up + plan.windows + 2) + SECOND;
     let mut world = World::new(plan);

@@ -1013,7 +1013,7 @@ end
 -- The server has counted a request not later than the quickest answer ever took before now.
 local function arrived(state, cost, at)
   local took, quickest = max(-at, 0), state[QUICKEST]
-  quickest = quickest == 0 and took or min(took, quickest + floor(quickest / 256) + 1)
+  quickest = quickest == 0 and took or min(took, quickest + floor(quickest / 64) + 1)
   state[QUICKEST] = quickest
   local counted = at + max(took - quickest, 0)
   for _, lane in ipairs(state[LANES]) do
