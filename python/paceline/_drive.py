@@ -14,7 +14,7 @@ from paceline._flow import exchange
 from paceline._native import Limiter, Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine
     from types import ModuleType
 
     from paceline._flow import Call
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def run(call: Call) -> Any:
     """Make a call on this thread."""
-    life = exchange(call, acquire, pause)
+    # Whichever the limiter: its own way to acquire may be the other one.
+    life = exchange(call, Limiter.acquire, pause)
     try:
         life.send(None)
     except StopIteration as end:
@@ -33,20 +34,7 @@ def run(call: Call) -> Any:
 
 def run_async(call: Call) -> Coroutine[Any, Any, Any]:
     """Make a call in an event loop."""
-    return exchange(call, Limiter.acquire_async, pause_async)
-
-
-async def acquire(
-    limiter: Limiter,
-    url: str,
-    cost: Mapping[str, float] | None,
-    *,
-    max_wait: float | None,
-    account: str | None,
-) -> Permit:
-    """Wait for a permit on this thread."""
-    # Whichever the limiter: its own way to acquire may be the other one.
-    return Limiter.acquire(limiter, url, cost, max_wait=max_wait, account=account)
+    return exchange(call, Limiter.acquire_soon, pause_async)
 
 
 async def pause(limiter: Limiter, seconds: float) -> None:
@@ -210,14 +198,17 @@ class _TrioAlarm(Alarm):
         self._event.set()
 
 
-async def wait(waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acquisition) -> Permit:
+async def wait(
+    waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acquisition | None
+) -> Permit:
     """Wait in line; whatever ends the wait early leaves it."""
     try:
         while True:
             alarm.arm()
             step = waiter.poll()
             if isinstance(step, Permit):
-                acquisition.keep(step)
+                if acquisition is not None:
+                    acquisition.keep(step)
                 return step
             if step is not None:
                 if limiter.pass_virtual_time(step):

@@ -4,7 +4,7 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 from typing_extensions import Self, disjoint_base
@@ -12,6 +12,7 @@ from typing_extensions import Self, disjoint_base
 __all__ = [
     "Acquisition",
     "Limiter",
+    "Paced",
     "Permit",
     "Ready",
     "RetryPolicy",
@@ -111,6 +112,16 @@ class Limiter:
         account: str | None = None,
     ) -> Acquisition:
         """Like :meth:`acquire`, to be awaited or entered with ``async with``."""
+
+    def acquire_soon(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | None = None,
+        *,
+        max_wait: float | None = None,
+        account: str | None = None,
+    ) -> Permit | Coroutine[Any, Any, Permit]:
+        """Like :meth:`acquire_async` where there has to be a wait, else the permit itself."""
 
     def try_acquire(
         self,
@@ -220,6 +231,40 @@ class Ready:
     def __next__(self) -> Any: ...
 
 @final
+class Paced:
+    """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
+
+    Each hop of a redirect is a call of its own.
+    """
+
+    __match_args__ = ("waited", "scope", "attempts", "limit")
+
+    def __new__(
+        cls, waited: float, scope: str, attempts: int, limit: str | None = None
+    ) -> Self: ...
+    def __getnewargs__(self) -> tuple[float, str, int, str | None]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    @property
+    def waited(self) -> float:
+        """Seconds waited in all, retries included."""
+
+    @property
+    def scope(self) -> str:
+        """The scope that was charged, such as ``https://api.example.com``."""
+
+    @property
+    def attempts(self) -> int:
+        """How often it was sent."""
+
+    @property
+    def limit(self) -> str | None:
+        """The limit that was waited for last, such as ``60/1m``, or what else.
+
+        ``None`` without a wait.
+        """
+
+@final
 class Permit:
     """The right to make one call. Its cost stands unless it is cancelled."""
 
@@ -243,6 +288,9 @@ class Permit:
 
         Gives the seconds for which a rejection says to stay away, if it does.
         """
+
+    def paced(self, waited: float, attempts: int, limit: str | None = None) -> Paced:
+        """Tell what pacing did to a call that it was the last permit of."""
 
     def wants_body(self, url: str, status: int, content_type: str | None = None) -> bool:
         """Whether the body of a response says something of limits that its headers do not."""

@@ -12,7 +12,7 @@ from paceline._flow import LONGEST_ERROR
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from paceline._flow import Paced
+    from paceline._native import Paced
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 

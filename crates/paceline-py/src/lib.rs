@@ -8,6 +8,7 @@ mod bell;
 mod convert;
 mod detect;
 mod limiter;
+mod paced;
 mod permit;
 mod retry;
 
@@ -47,6 +48,8 @@ mod _native {
     use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]
     use super::main;
+    #[pymodule_export]
+    use super::paced::Paced;
     #[pymodule_export]
     use super::permit::{Permit, Waiter};
     #[pymodule_export]
