@@ -10,15 +10,15 @@ import contextlib
 import contextvars
 import math
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from paceline._native import Permit
 from paceline.errors import RateLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 
-    from paceline._native import Cost, Permit, RetryPolicy
+    from paceline._native import Cost, Paced, RetryPolicy
     from paceline.limiter import AsyncRateLimiter, RateLimiter
     from paceline.retry import RetryConfig
 
@@ -59,23 +59,6 @@ def spending(
 def account() -> str | None:
     """Give the account for which requests of this context count."""
     return _account.get()
-
-
-@dataclass(frozen=True, slots=True)
-class Paced:
-    """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
-
-    Each hop of a redirect is a call of its own.
-    """
-
-    #: seconds waited in all, retries included
-    waited: float
-    #: the scope that was charged, such as ``https://api.example.com``
-    scope: str
-    #: how often it was sent
-    attempts: int
-    #: the limit that was waited for last, such as ``60/1m``, or what else; ``None`` without a wait
-    limit: str | None = None
 
 
 #: How URLs begin that may have a limit: those of HTTP, whatever it goes over, and of WebSockets.
@@ -172,7 +155,7 @@ class PlainCall:
 
 async def exchange(  # noqa: C901 - it reads best in one piece
     call: Call,
-    acquire: Callable[..., Awaitable[Permit]],
+    acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
     """Wait for a permit, send, learn from the answer, and again if need be."""
@@ -187,7 +170,9 @@ async def exchange(  # noqa: C901 - it reads best in one piece
     limit = None
     attempt = 0
     while True:
-        permit = await acquire(limiter, endpoint, cost, max_wait=left, account=account)
+        granted = acquire(limiter, endpoint, cost, max_wait=left, account=account)
+        # To await what is there already would cost as much as to get it.
+        permit = granted if isinstance(granted, Permit) else await granted
         if permit.waited:
             waited += permit.waited
             limit = permit.limit
@@ -210,7 +195,7 @@ async def exchange(  # noqa: C901 - it reads best in one piece
             body = await _error(call, permit, response, status) if status >= _ERROR else None
             told = permit.observe(status, headers, call.url, body)
             if status not in retry.retry_on_status or permit.spent:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit), permit)
+                call.tell(response, permit.paced(waited, attempt + 1, limit), permit)
                 return response
             left = _left(patience, waited)
             delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
@@ -220,7 +205,7 @@ async def exchange(  # noqa: C901 - it reads best in one piece
                 await call.discard(response)
                 raise _exceeded(permit, status, delay if told is None else told)
             if delay is None:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit), permit)
+                call.tell(response, permit.paced(waited, attempt + 1, limit), permit)
                 return response
             await call.discard(response)
         if told is None:

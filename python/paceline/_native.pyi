@@ -4,7 +4,7 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, TypeAlias, TypedDict, final
 
@@ -16,6 +16,7 @@ __all__ = [
     "Guard",
     "Limiter",
     "LlmCall",
+    "Paced",
     "Permit",
     "Ready",
     "RetryPolicy",
@@ -140,6 +141,16 @@ class Limiter:
         account: str | None = None,
     ) -> Acquisition:
         """Like :meth:`acquire`, to be awaited or entered with ``async with``."""
+
+    def acquire_soon(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | Cost | None = None,
+        *,
+        max_wait: float | None = None,
+        account: str | None = None,
+    ) -> Permit | Coroutine[Any, Any, Permit]:
+        """Like :meth:`acquire_async` where there has to be a wait, else the permit itself."""
 
     def try_acquire(
         self,
@@ -270,6 +281,40 @@ class Ready:
     def __next__(self) -> Any: ...
 
 @final
+class Paced:
+    """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
+
+    Each hop of a redirect is a call of its own.
+    """
+
+    __match_args__ = ("waited", "scope", "attempts", "limit")
+
+    def __new__(
+        cls, waited: float, scope: str, attempts: int, limit: str | None = None
+    ) -> Self: ...
+    def __getnewargs__(self) -> tuple[float, str, int, str | None]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    @property
+    def waited(self) -> float:
+        """Seconds waited in all, retries included."""
+
+    @property
+    def scope(self) -> str:
+        """The scope that was charged, such as ``https://api.example.com``."""
+
+    @property
+    def attempts(self) -> int:
+        """How often it was sent."""
+
+    @property
+    def limit(self) -> str | None:
+        """The limit that was waited for last, such as ``60/1m``, or what else.
+
+        ``None`` without a wait.
+        """
+
+@final
 class Permit:
     """The right to make one call. Its cost stands unless it is cancelled."""
 
@@ -293,6 +338,9 @@ class Permit:
 
         Gives the seconds for which a rejection says to stay away, if it does.
         """
+
+    def paced(self, waited: float, attempts: int, limit: str | None = None) -> Paced:
+        """Tell what pacing did to a call that it was the last permit of."""
 
     def wants_body(self, url: str, status: int, content_type: str | None = None) -> bool:
         """Whether the body of a response says something of limits that its headers do not."""
