@@ -25,6 +25,7 @@ mod request;
 mod stream;
 mod text;
 mod usage;
+mod weights;
 
 pub use calibration::Calibration;
 pub use prompt::Prompt;
