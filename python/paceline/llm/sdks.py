@@ -56,9 +56,80 @@ def _stainless(provider: str, url: str) -> Sdk:
     )
 
 
+def _mistral(it: Any) -> tuple[Any, ...]:
+    known = it.sdk_configuration
+    return known.client, known.async_client
+
+
+def _cohere(it: Any) -> tuple[Any, ...]:
+    return (it.httpx_client,)
+
+
+def _google(it: Any) -> tuple[Any, ...]:
+    return it._httpx_client, it._async_httpx_client  # noqa: SLF001 - there is no other way to it
+
+
 SDKS = (
     _stainless("openai", "https://api.openai.com"),
     _stainless("anthropic", "https://api.anthropic.com"),
     _stainless("groq", "https://api.groq.com"),
     _stainless("together", "https://api.together.ai"),
+    Sdk(
+        package="mistralai",
+        provider="mistral",
+        module="mistralai.client.basesdk",
+        methods=("BaseSDK.do_request", "BaseSDK.do_request_async"),
+        http_clients=_mistral,
+        url="https://api.mistral.ai",
+        # It does only where it is told to, by a ``retry_config``.
+        retries=False,
+        wraps_errors=False,
+    ),
+    Sdk(
+        package="cohere",
+        provider="cohere",
+        module="cohere.core.http_client",
+        methods=(
+            "HttpClient.request",
+            "HttpClient.stream",
+            "AsyncHttpClient.request",
+            "AsyncHttpClient.stream",
+        ),
+        http_clients=_cohere,
+        begins=lambda client: client._client_wrapper.httpx_client,  # noqa: SLF001
+        url="https://api.cohere.com",
+        # Its streams are context managers, which send when they are entered.
+        is_seen_whole=False,
+        wraps_errors=False,
+    ),
+    Sdk(
+        package="google",
+        provider="google",
+        module="google.genai._api_client",
+        methods=("BaseApiClient._request_once", "BaseApiClient._async_request_once"),
+        http_clients=_google,
+        begins=lambda client: client._api_client,  # noqa: SLF001
+        url="https://generativelanguage.googleapis.com",
+        # It does only where it is told to, by ``HttpRetryOptions``.
+        retries=False,
+        wraps_errors=False,
+    ),
+    Sdk(
+        package="ollama",
+        provider="ollama",
+        module="ollama._client",
+        methods=(
+            "Client._request",
+            "Client._request_raw",
+            "AsyncClient._request",
+            "AsyncClient._request_raw",
+        ),
+        http_clients=_client,
+        url="https://ollama.com",
+        # Its streams are generators, which send when they are read.
+        is_seen_whole=False,
+        retries=False,
+        wraps_errors=False,
+        any_host=True,
+    ),
 )
