@@ -167,6 +167,16 @@ impl Guard {
         self.limiter.count_from_loop(&call.model.scope, *tally);
     }
 
+    /// Notes that a call was answered from the cache: it took no permit (rule 28).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn note_cached(&self, provider: &str, model: &str) -> Result<(), Error> {
+        let call = self.call(provider, model, None)?;
+        self.note(&call, &Tally { cached: 1, ..Tally::default() });
+        Ok(())
+    }
+
     fn change<R>(&self, change: impl FnOnce(&mut Settings) -> R) -> R {
         let _changing = self.shared.changing.lock();
         let mut settings = Settings::clone(&self.shared.settings.load());

@@ -30,6 +30,7 @@ mod bell;
 mod blocking;
 mod books;
 mod budget;
+mod cache;
 mod call;
 mod config;
 mod desk;
@@ -54,6 +55,7 @@ pub mod tower;
 #[cfg(feature = "http")]
 pub use self::http::Paced;
 pub use bell::Bell;
+pub use cache::{Ask, Cache, Recording, is_volatile_cookie};
 pub use call::Call;
 pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
@@ -72,7 +74,8 @@ pub use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 pub use paceline_store::Sqlite;
 pub use paceline_store::{
-    BadStorage, Clock, Day, Health, Memory, Notice, OnFailure, Storage, Store, StoreError, Tally,
+    Answer, AnswerKey, BadStorage, Bounds, Clock, Day, Health, Lru, Memory, Notice, OnFailure,
+    Storage, Store, StoreError, Tally,
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;

@@ -83,6 +83,9 @@ impl Stream {
             }
             if let Ok(v) = serde_json::from_slice::<serde_json::Value>(line) {
                 self.seen += 1;
+                let kind = v.get("type").and_then(|it| it.as_str());
+                self.done |= matches!(kind, Some("message_stop" | "response.completed"))
+                    || v.get("done").and_then(serde_json::Value::as_bool) == Some(true);
                 for u in [
                     v.get("usage"),
                     v.get("message").and_then(|m| m.get("usage")),
