@@ -74,8 +74,8 @@ pub use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 pub use paceline_store::Sqlite;
 pub use paceline_store::{
-    Answer, AnswerKey, BadStorage, Bounds, Clock, Day, Health, Lru, Memory, Notice, OnFailure,
-    Storage, Store, StoreError, Tally,
+    Answer, AnswerKey, BadStorage, Bounds, Clock, Day, Found, Health, Lru, Memory, Notice,
+    OnFailure, Storage, Store, StoreError, Tally,
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;

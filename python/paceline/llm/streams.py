@@ -64,6 +64,27 @@ def _streams(package: ModuleType) -> tuple[type[Any], type[Any]]:
     return Blocking, Awaited
 
 
+def replay(package: ModuleType, parts: list[bytes]) -> Any:
+    """Give a body that comes in parts again, at once."""
+    return _replayed(package)(parts)
+
+
+@functools.cache
+def _replayed(package: ModuleType) -> type[Any]:
+    class Replayed(package.SyncByteStream, package.AsyncByteStream):  # type: ignore[misc, name-defined]
+        def __init__(self, parts: list[bytes]) -> None:
+            self._parts = parts
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield from self._parts
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for part in self._parts:
+                yield part
+
+    return Replayed
+
+
 def _watch_decoded(response: Any, reader: Watch) -> None:
     """Read along behind the response's own decoder, for the response alone knows how to decode."""
     parts, aparts = response.iter_bytes, response.aiter_bytes

@@ -8,9 +8,11 @@ use super::{Answer, AnswerKey, Bounds, Secret, fresh_secret};
 use crate::StoreError;
 use crate::process::{self, Close, PerProcess};
 use crate::sqlite::queue::{identity, make_private};
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The layout of the file.
@@ -43,6 +45,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct File {
     path: PathBuf,
     here: PerProcess<Here>,
+    /// As it was read when the file was last opened, so that no key waits for it.
+    secret: ArcSwap<Secret>,
 }
 
 /// What one process has of it. Closed while the process forks.
@@ -52,7 +56,6 @@ struct Here(Mutex<Option<Open>>);
 #[derive(Debug)]
 struct Open {
     connection: Connection,
-    secret: Secret,
     identity: (u64, u64),
 }
 
@@ -83,7 +86,9 @@ impl File {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         // A process that changes its directory stays with its file.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Ok(Self { path, here: PerProcess::default() })
+        let file = Self { path, here: PerProcess::default(), secret: ArcSwap::default() };
+        file.visit(|_| Ok(()))?;
+        Ok(file)
     }
 
     fn visit<R>(&self, step: impl FnOnce(&mut Open) -> Result<R, Error>) -> Result<R, StoreError> {
@@ -101,13 +106,17 @@ impl File {
         let there = identity(&self.path).ok();
         let open = match &mut *open {
             Some(open) if there == Some(open.identity) => open,
-            stale => stale.insert(Open::new(&self.path).map_err(told)?),
+            stale => {
+                let (open, secret) = Open::new(&self.path).map_err(told)?;
+                self.secret.store(Arc::new(secret));
+                stale.insert(open)
+            }
         };
         step(open).map_err(told)
     }
 
-    pub(super) fn secret(&self) -> Result<Secret, StoreError> {
-        self.visit(|open| Ok(open.secret))
+    pub(super) fn secret(&self) -> Secret {
+        **self.secret.load()
     }
 
     /// The answer with that key, and how long it may still be given.
@@ -184,7 +193,7 @@ impl File {
 }
 
 impl Open {
-    fn new(path: &Path) -> Result<Self, Error> {
+    fn new(path: &Path) -> Result<(Self, Secret), Error> {
         // The journals of SQLite take over the mode of the file.
         make_private(path)?;
         let mut connection = Connection::open(path)?;
@@ -206,7 +215,7 @@ impl Open {
         making.commit()?;
         connection.busy_timeout(PATIENCE)?;
         let secret = connection.query_row("SELECT secret FROM kept", [], |row| row.get(0))?;
-        Ok(Self { connection, secret, identity: identity(path)? })
+        Ok((Self { connection, identity: identity(path)? }, secret))
     }
 }
 

@@ -126,9 +126,7 @@ impl Answers {
                 return Err(BadStorage::because(storage, reason).into());
             }
         };
-        let answers = Self { kept, bounds, clock };
-        answers.secret()?;
-        Ok(answers)
+        Ok(Self { kept, bounds, clock })
     }
 
     /// Whether they are read and written without waiting for anything.
@@ -152,12 +150,12 @@ impl Answers {
     /// What the keys are to be made with.
     ///
     /// # Errors
-    /// [`StoreError`] when the file cannot be read.
+    /// [`StoreError`] when the system has no random numbers.
     pub fn secret(&self) -> Result<Secret, StoreError> {
         match &self.kept {
             Kept::Memory(memory) => Ok(self.memory(memory)?.secret),
             #[cfg(feature = "sqlite")]
-            Kept::File(file) => file.secret(),
+            Kept::File(file) => Ok(file.secret()),
         }
     }
 
