@@ -9,8 +9,8 @@
 59
 """
 
-from paceline._flow import Paced, spending
-from paceline._native import Permit
+from paceline._flow import spending
+from paceline._native import Paced, Permit
 from paceline.detection import DetectedLimit, Detection, detect
 from paceline.errors import RateLimitExceeded, StorageUnavailable
 from paceline.limiter import AsyncRateLimiter, RateLimiter
@@ -42,8 +42,8 @@ __all__ = [
     "Paced",
     "Permit",
     "RateLimitExceeded",
-    "RateLimited",
     "RateLimitStatus",
+    "RateLimited",
     "RateLimiter",
     "RetryConfig",
     "RetryStrategy",

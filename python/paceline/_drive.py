@@ -14,16 +14,17 @@ from paceline._flow import exchange
 from paceline._native import Limiter, Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine
     from types import ModuleType
 
     from paceline._flow import Call
-    from paceline._native import Acquisition, Cost, Waiter
+    from paceline._native import Acquisition, Waiter
 
 
 def run(call: Call) -> Any:
     """Make a call on this thread."""
-    return finish(exchange(call, acquire, pause))
+    # Whichever the limiter: its own way to acquire may be the other one.
+    return finish(exchange(call, Limiter.acquire, pause))
 
 
 def finish(life: Coroutine[Any, Any, Any]) -> Any:
@@ -37,20 +38,7 @@ def finish(life: Coroutine[Any, Any, Any]) -> Any:
 
 def run_async(call: Call) -> Coroutine[Any, Any, Any]:
     """Make a call in an event loop."""
-    return exchange(call, Limiter.acquire_async, pause_async)
-
-
-async def acquire(
-    limiter: Limiter,
-    endpoint: str,
-    cost: Mapping[str, float] | Cost | None,
-    *,
-    max_wait: float | None,
-    account: str | None,
-) -> Permit:
-    """Wait for a permit on this thread."""
-    # Whichever the limiter: its own way to acquire may be the other one.
-    return Limiter.acquire(limiter, endpoint, cost, max_wait=max_wait, account=account)
+    return exchange(call, Limiter.acquire_soon, pause_async)
 
 
 async def pause(limiter: Limiter, seconds: float) -> None:
@@ -237,14 +225,17 @@ class _TrioAlarm(Alarm):
         self._event.set()
 
 
-async def wait(waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acquisition) -> Permit:
+async def wait(
+    waiter: Waiter, alarm: Alarm, limiter: Limiter, acquisition: Acquisition | None
+) -> Permit:
     """Wait in line; whatever ends the wait early leaves it."""
     try:
         while True:
             alarm.arm()
             step = waiter.poll()
             if isinstance(step, Permit):
-                acquisition.keep(step)
+                if acquisition is not None:
+                    acquisition.keep(step)
                 return step
             if step is not None:
                 if limiter.pass_virtual_time(step):

@@ -10,15 +10,15 @@ import contextlib
 import contextvars
 import math
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from paceline._native import Permit
 from paceline.errors import RateLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 
-    from paceline._native import Cost, Permit, RetryPolicy
+    from paceline._native import Cost, Paced, RetryPolicy
     from paceline.limiter import AsyncRateLimiter, RateLimiter
     from paceline.retry import RetryConfig
 
@@ -61,23 +61,6 @@ def account() -> str | None:
     return _account.get()
 
 
-@dataclass(frozen=True, slots=True)
-class Paced:
-    """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
-
-    Each hop of a redirect is a call of its own.
-    """
-
-    #: seconds waited in all, retries included
-    waited: float
-    #: the scope that was charged, such as ``https://api.example.com``
-    scope: str
-    #: how often it was sent
-    attempts: int
-    #: the limit that was waited for last, such as ``60/1m``, or what else; ``None`` without a wait
-    limit: str | None = None
-
-
 #: How URLs begin that may have a limit: those of HTTP, whatever it goes over, and of WebSockets.
 _PACED = ("http", "ws")
 #: Statuses from here on are errors.
@@ -93,8 +76,10 @@ class Call(Protocol):
     limiter: RateLimiter | AsyncRateLimiter
     #: whose answer it will be
     url: str
-    #: whether somebody above sends it again after a rejection
-    retried_above: bool
+
+    @property
+    def retried_above(self) -> bool:
+        """Whether somebody above sends it again after a rejection."""
 
     @property
     def retry(self) -> RetryConfig:
@@ -149,7 +134,10 @@ class PlainCall:
     __slots__ = ()
     limiter: RateLimiter | AsyncRateLimiter
     url: str
-    retried_above: ClassVar = False
+
+    @property
+    def retried_above(self) -> bool:
+        return False
 
     @property
     def retry(self) -> RetryConfig:
@@ -159,15 +147,15 @@ class PlainCall:
     def patience(self) -> float | None:
         return self.limiter.max_wait
 
-    def spends(self) -> tuple[str, Mapping[str, float] | None, str | None]:
+    def spends(self) -> tuple[str, Mapping[str, float] | Cost | None, str | None]:
         if (cost := _cost.get()) is not None:
             _cost.set(None)
         return self.url, cost, _account.get()
 
 
-async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
+async def exchange(  # noqa: C901 - it reads best in one piece
     call: Call,
-    acquire: Callable[..., Awaitable[Permit]],
+    acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
     """Wait for a permit, send, learn from the answer, and again if need be."""
@@ -182,7 +170,9 @@ async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
     limit = None
     attempt = 0
     while True:
-        permit = await acquire(limiter, endpoint, cost, max_wait=left, account=account)
+        granted = acquire(limiter, endpoint, cost, max_wait=left, account=account)
+        # To await what is there already would cost as much as to get it.
+        permit = granted if isinstance(granted, Permit) else await granted
         if permit.waited:
             waited += permit.waited
             limit = permit.limit
@@ -205,7 +195,7 @@ async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
             body = await _error(call, permit, response, status) if status >= _ERROR else None
             told = permit.observe(status, headers, call.url, body)
             if status not in retry.retry_on_status or permit.spent:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit), permit)
+                call.tell(response, permit.paced(waited, attempt + 1, limit), permit)
                 return response
             left = _left(patience, waited)
             delay = _again(call, retry.policy, call.keyed, status, told, attempt=attempt, left=left)
@@ -215,7 +205,7 @@ async def exchange(  # noqa: C901, PLR0912 - it reads best in one piece
                 await call.discard(response)
                 raise _exceeded(permit, status, delay if told is None else told)
             if delay is None:
-                call.tell(response, Paced(waited, permit.scope, attempt + 1, limit), permit)
+                call.tell(response, permit.paced(waited, attempt + 1, limit), permit)
                 return response
             await call.discard(response)
         if told is None:

@@ -9,12 +9,12 @@ from paceline import _drive
 from paceline._flow import LONGEST_ERROR, PlainCall
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from types import ModuleType
 
     from typing_extensions import Self
 
-    from paceline._flow import Paced
-    from paceline._native import Permit
+    from paceline._native import Paced, Permit
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 
@@ -60,9 +60,9 @@ class Async(Transport):
 
     default: ClassVar = "AsyncHTTPTransport"
 
-    async def handle_async_request(self, request: Any) -> Any:
+    def handle_async_request(self, request: Any) -> Coroutine[Any, Any, Any]:
         """Send when the limits allow, and again if need be."""
-        return await _drive.run_async(_Async(self, request))
+        return _drive.run_async(_Async(self, request))
 
     async def aclose(self) -> None:
         """Close the inner transport."""

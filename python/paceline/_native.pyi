@@ -4,7 +4,7 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, TypeAlias, TypedDict, final
 
@@ -12,12 +12,17 @@ from typing_extensions import Self, Unpack, disjoint_base
 
 __all__ = [
     "Acquisition",
+    "Cost",
+    "Guard",
     "Limiter",
+    "LlmCall",
+    "Paced",
     "Permit",
     "Ready",
     "RetryPolicy",
     "VirtualClock",
     "Waiter",
+    "Watch",
     "after_fork_in_child",
     "after_fork_in_parent",
     "before_fork",
@@ -113,7 +118,7 @@ class Limiter:
     def acquire(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         max_wait: float | None = None,
         account: str | None = None,
@@ -130,17 +135,27 @@ class Limiter:
     def acquire_async(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         max_wait: float | None = None,
         account: str | None = None,
     ) -> Acquisition:
         """Like :meth:`acquire`, to be awaited or entered with ``async with``."""
 
+    def acquire_soon(
+        self,
+        endpoint: str,
+        cost: Mapping[str, float] | Cost | None = None,
+        *,
+        max_wait: float | None = None,
+        account: str | None = None,
+    ) -> Permit | Coroutine[Any, Any, Permit]:
+        """Like :meth:`acquire_async` where there has to be a wait, else the permit itself."""
+
     def try_acquire(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         account: str | None = None,
     ) -> Permit | None:
@@ -152,7 +167,7 @@ class Limiter:
     def wait_time(
         self,
         endpoint: str,
-        cost: Mapping[str, float] | None = None,
+        cost: Mapping[str, float] | Cost | None = None,
         *,
         account: str | None = None,
     ) -> float:
@@ -266,6 +281,40 @@ class Ready:
     def __next__(self) -> Any: ...
 
 @final
+class Paced:
+    """What pacing did to a call: ``response.paceline``, or ``response.extensions["paceline"]``.
+
+    Each hop of a redirect is a call of its own.
+    """
+
+    __match_args__ = ("waited", "scope", "attempts", "limit")
+
+    def __new__(
+        cls, waited: float, scope: str, attempts: int, limit: str | None = None
+    ) -> Self: ...
+    def __getnewargs__(self) -> tuple[float, str, int, str | None]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    @property
+    def waited(self) -> float:
+        """Seconds waited in all, retries included."""
+
+    @property
+    def scope(self) -> str:
+        """The scope that was charged, such as ``https://api.example.com``."""
+
+    @property
+    def attempts(self) -> int:
+        """How often it was sent."""
+
+    @property
+    def limit(self) -> str | None:
+        """The limit that was waited for last, such as ``60/1m``, or what else.
+
+        ``None`` without a wait.
+        """
+
+@final
 class Permit:
     """The right to make one call. Its cost stands unless it is cancelled."""
 
@@ -289,6 +338,9 @@ class Permit:
 
         Gives the seconds for which a rejection says to stay away, if it does.
         """
+
+    def paced(self, waited: float, attempts: int, limit: str | None = None) -> Paced:
+        """Tell what pacing did to a call that it was the last permit of."""
 
     def wants_body(self, url: str, status: int, content_type: str | None = None) -> bool:
         """Whether the body of a response says something of limits that its headers do not."""
@@ -375,3 +427,112 @@ class VirtualClock:
     @property
     def now(self) -> float:
         """Seconds since the clock was made."""
+
+@final
+class Cost:
+    """What a call spends, as the engine keeps it; wherever a mapping says so, it may stand."""
+
+@final
+class Guard:
+    """Rules, prices and budgets for the models that a limiter paces: :class:`paceline.Guard`."""
+
+    def __new__(cls, limiter: Limiter) -> Self: ...
+    def set_rule(
+        self,
+        model: str,
+        provider: str | None,
+        requests: int | None,
+        tokens: int | None,
+        input_tokens: int | None,
+        output_tokens: int | None,
+        burst: int | None,
+    ) -> None:
+        """Set a rule; the limits are per minute."""
+
+    def remove_rule(self, model: str, provider: str | None) -> bool:
+        """Remove a rule; tell whether there was one."""
+
+    def rule(self, provider: str, model: str) -> tuple[int | None, int | None, int | None]:
+        """Give requests, tokens and burst of the rule that governs a model."""
+
+    def set_budget(self, model: str, provider: str | None, usd: int | None, per: str) -> None:
+        """Set or lift a budget."""
+
+    def set_price(
+        self, model: str, provider: str | None, dollars: tuple[float, float, float, float]
+    ) -> None:
+        """Set dollars for a million tokens: prompt, read from cache, written to cache, answer."""
+
+    def stats(
+        self,
+    ) -> dict[str, tuple[int, float, int, int, int, int, int, int, int, float]]:
+        """Give the fields of :class:`paceline.ModelStats`, by model."""
+
+    def call(
+        self,
+        own: str,
+        any_host: bool,
+        host: str,
+        path: str,
+        body: bytes | None,
+        model: str | None,
+    ) -> LlmCall:
+        """Give the call of a request that an SDK sends, whose own provider is ``own``.
+
+        Raises :class:`paceline.StorageUnavailable` when a rule cannot be put into the store.
+        """
+
+@final
+class LlmCall:
+    """One attempt of a call: what it may spend, and what becomes of it."""
+
+    @property
+    def provider(self) -> str:
+        """Whose API it is."""
+
+    @property
+    def model(self) -> str:
+        """The model, or the resource where none is named."""
+
+    @property
+    def scope(self) -> str:
+        """Where it is counted."""
+
+    @property
+    def cost(self) -> Cost:
+        """What it may spend there."""
+
+    @property
+    def budgets(self) -> list[tuple[str, Cost]]:
+        """The scopes of the budgets that it is paid from, and what it may spend of each.
+
+        Raises :class:`paceline.RateLimitExceeded` when it alone could exceed one, and
+        :class:`paceline.UnknownPrice`.
+        """
+
+    def answered(self, status: int) -> None:
+        """Note that it was sent, and answered so."""
+
+    def waited(self, seconds: float) -> None:
+        """Note that it waited."""
+
+    def refused(self) -> None:
+        """Note that it was not let through."""
+
+    def settle(
+        self, permit: Permit, budgets: Sequence[Permit], status: int, body: bytes | None
+    ) -> None:
+        """Settle for what an answer says it used; an error used nothing."""
+
+    def watch(self, permit: Permit, budgets: Sequence[Permit], content_type: str | None) -> Watch:
+        """Give what reads an answer along that comes bit by bit."""
+
+@final
+class Watch:
+    """Reads an answer along, and settles for it once when it ends."""
+
+    def push(self, part: bytes) -> None:
+        """Read the next bytes of it."""
+
+    def end(self) -> None:
+        """Settle: there is no more of it."""

@@ -12,8 +12,7 @@ from paceline._flow import LONGEST_ERROR, PlainCall
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
-    from paceline._flow import Paced
-    from paceline._native import Permit
+    from paceline._native import Paced, Permit
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 

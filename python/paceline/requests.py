@@ -15,8 +15,7 @@ from paceline._flow import LONGEST_ERROR, PlainCall
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from paceline._flow import Paced
-    from paceline._native import Permit
+    from paceline._native import Paced, Permit
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 

@@ -55,7 +55,7 @@ class Client:
     #: what it raises when no connection can be made
     connect_error: type[Exception]
 
-    def __repr__(self) -> str:  # noqa: D105 - the name of a test
+    def __repr__(self) -> str:
         return self.name
 
 

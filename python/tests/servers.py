@@ -144,10 +144,10 @@ class RedisServer:
         self.kill()
         self._directory.cleanup()
 
-    def __enter__(self) -> Self:  # noqa: D105 - the class says it
+    def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:  # noqa: D105
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

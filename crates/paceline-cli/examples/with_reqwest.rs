@@ -7,7 +7,7 @@
 
 use futures_util::future::try_join_all;
 use paceline::reqwest::RateLimitMiddleware;
-use paceline::{Cost, Limiter, Paced, estimate};
+use paceline::{Cost, Limiter, Paced, llm};
 use paceline_cli::sandbox::{Config, Family, Policy, Sandbox};
 use reqwest_middleware::ClientBuilder;
 use serde_json::{Value, json};
@@ -22,9 +22,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let limiter = Limiter::builder().learn_first(true).build();
     let pace = RateLimitMiddleware::new(limiter).cost(|request| {
-        let body = request.body().and_then(|body| serde_json::from_slice(body).ok());
-        let tokens = body.and_then(|body| estimate::tokens(&body));
-        tokens.map_or(Cost::ONE, |tokens| tokens.cost())
+        let asked = request.body().and_then(llm::Request::read);
+        asked.map_or(Cost::ONE, |asked| llm::Calibration::default().cost(&asked))
     });
     let client = ClientBuilder::new(reqwest::Client::new()).with(pace).build();
     let begun = Instant::now();

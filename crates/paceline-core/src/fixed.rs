@@ -7,11 +7,15 @@
 //! waits waits about as long as the others, instead of not at all or for a whole window, and what the
 //! server says of strangers comes in time.
 
+use crate::learn::ROUNDED;
 use crate::{Amount, Tick};
 use std::time::Duration;
 
-/// Windows after a rejection in which no more is tried than passed before it.
-const AGAIN: u8 = 6;
+/// Windows after a rejection in which no more is tried than passed before it, at the most and at the least.
+pub(crate) const AGAIN: u8 = 40;
+pub(crate) const SOONEST: u8 = 6;
+/// So many times as long as it holds everybody nobody risks another rejection.
+pub(crate) const DEAR: u32 = 32;
 
 /// How far apart requests go at most while the end of a window is not told.
 const UNTOLD: Duration = Duration::from_secs(1);
@@ -29,12 +33,26 @@ pub struct Fixed {
     pub(crate) last: Option<Tick>,
     /// Nobody stated the limit: it is what passed until a rejection.
     pub(crate) unstated: bool,
-    /// Windows since that rejection, the one before which everything was counted; zero before it.
+    /// Windows that have to pass until more is tried count up to [`AGAIN`]; zero before the rejection
+    /// before which everything was counted.
     pub(crate) quiet: u8,
+    /// What passed since the last rejection in windows that are over, each used up, and since when.
+    pub(crate) passed: Amount,
+    pub(crate) since: Option<Tick>,
     /// The window before was all but used up: this one is spread.
     pub(crate) spread: bool,
     /// When the next unit is due in a window that is spread.
     pub(crate) due: Option<Tick>,
+    /// What of it was spent here, as far as is known; the rest strangers have spent.
+    pub(crate) own: Amount,
+    /// What is left by all that was told while the level stands at nothing, for all of it may be under way.
+    pub(crate) doubt: Option<Amount>,
+    /// When that was last told where strangers spend, too.
+    pub(crate) at: Option<Tick>,
+    /// When its end was last told.
+    pub(crate) heard: Option<Tick>,
+    /// When all of it is to be spent in a window that is spread; else at its end.
+    pub(crate) aim: Option<Tick>,
 }
 
 impl Fixed {
@@ -42,27 +60,63 @@ impl Fixed {
     #[must_use]
     pub fn wait(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> u64 {
         let current = self.rolled(limit, window, now);
-        let fits = current.spent.is_zero() || current.spent.plus(amount) <= limit;
-        if current.tries() && !(fits && current.quiet > 0) {
+        if current.is_unknown() {
             return 0;
         }
-        let when = if fits { current.due } else { current.ends(window) };
+        let limit = current.tried(limit);
+        let fits = current.spent.is_zero() || current.spent.plus(amount) <= limit;
+        let when = match fits {
+            true => current.due.max(current.clear(amount, limit, window, now)),
+            false => current.ends(window),
+        };
         when.map_or(0, |when| when.as_nanos().saturating_sub(now.as_nanos()))
+    }
+
+    /// How long strangers take for `amount`, if they go on as they did until that was last told. Early in
+    /// a window few of them say little.
+    fn theirs(&self, amount: Amount, window: u64) -> Option<Duration> {
+        let (end, at, strange) = (self.reset?, self.at?, self.spent.minus(self.own));
+        let rest = crate::time::nanos(end.since(at));
+        let elapsed = Duration::from_nanos(window.saturating_sub(rest).max(window / 4));
+        (!strange.is_zero()).then(|| share(elapsed, amount, strange))
+    }
+
+    /// When `amount` fits beside what strangers spend until the end. What they may have spent since it was
+    /// told is nobody's: whoever competes with them for the last units is refused.
+    fn clear(&self, amount: Amount, limit: Amount, window: u64, now: Tick) -> Option<Tick> {
+        let room = limit.minus(self.spent).minus(amount);
+        let (end, at, span) = (self.reset?, self.at?, self.theirs(room, window)?);
+        let from = Tick::from_nanos(end.as_nanos().saturating_sub(crate::time::nanos(span)));
+        let when = from.max(now).max(self.due.unwrap_or(now));
+        Some(if when > at.after(span) { end } else { when })
+    }
+
+    /// What is left for this side, beside what strangers spend from `at` until the end.
+    fn ours(&self, limit: Amount, window: u64, at: Tick) -> Amount {
+        let left = limit.minus(self.spent);
+        let Some(one) = self.theirs(Amount::ONE, window) else { return left };
+        let theirs = self.rest(at, window).as_nanos() * 1_000_000 / one.as_nanos().max(1);
+        left.minus(Amount::from_millionths(u64::try_from(theirs).unwrap_or(u64::MAX)))
     }
 
     /// Spends `amount` of `limit` now.
     pub fn spend(&mut self, amount: Amount, limit: Amount, window: u64, now: Tick) {
         *self = self.rolled(limit, window, now);
+        let limit = self.tried(limit);
         self.began.get_or_insert(now);
+        if self.unstated {
+            self.since.get_or_insert(now);
+        }
         if self.spread {
             let due = self.due.unwrap_or(now);
-            let left = limit.minus(self.spent).max(Amount::ONE);
+            let left = self.ours(limit, window, due).max(Amount::ONE);
             let step = share(self.rest(due, window), amount.min(left), left);
             // Nobody is kept waiting for an end that is only guessed: the first answer will tell it.
             let most = if self.reset.is_some() { step } else { UNTOLD };
             self.due = Some(due.after(step.min(most)));
         }
         self.spent = self.spent.plus(amount);
+        self.own = self.own.plus(amount);
     }
 
     /// Gives back `amount` that was spent at `at`, if that was in the present window.
@@ -75,7 +129,8 @@ impl Fixed {
             return;
         }
         if let Some(due) = self.due {
-            let left = limit.minus(self.spent);
+            let limit = self.tried(limit);
+            let left = self.ours(limit, window, due);
             let step = match left.is_zero() {
                 true => share(Duration::from_nanos(window), amount, limit),
                 false => share(self.rest(due, window), amount, left),
@@ -84,11 +139,12 @@ impl Fixed {
             self.due = Some(Tick::from_nanos(due.as_nanos().saturating_sub(sooner)));
         }
         self.spent = self.spent.minus(amount);
+        self.own = self.own.minus(amount);
     }
 
     /// What is left of the present window after `due`.
     fn rest(&self, due: Tick, window: u64) -> Duration {
-        self.ends(window).map_or(Duration::ZERO, |end| end.since(due))
+        self.aim.or_else(|| self.ends(window)).map_or(Duration::ZERO, |end| end.since(due))
     }
 
     /// What is left now.
@@ -97,15 +153,26 @@ impl Fixed {
         limit.minus(self.spent(limit, window, now))
     }
 
-    /// Whether more than was ever seen to pass is tried in the present window, one at a time, instead of
-    /// waited for: before anything was counted, and now and then, for the limit may have been raised.
+    /// Whether nobody knows what passes in the present window, so that it is tried one at a time.
     #[must_use]
     pub fn is_tried(&self, limit: Amount, window: u64, now: Tick) -> bool {
-        self.rolled(limit, window, now).tries()
+        self.rolled(limit, window, now).is_unknown()
     }
 
-    const fn tries(&self) -> bool {
-        self.unstated && (self.quiet == 0 || self.quiet > AGAIN)
+    const fn is_unknown(&self) -> bool {
+        self.unstated && self.quiet == 0 && !self.spread
+    }
+
+    /// The limit, and what is tried beyond it where nobody stated one: as much again until a rejection
+    /// tells, and later a sixteenth, now and then, for it may have been raised.
+    fn tried(&self, limit: Amount) -> Amount {
+        let more = match self.quiet {
+            _ if !self.unstated => return limit,
+            0 => limit,
+            1..=AGAIN => return limit,
+            _ => Amount::from_millionths(limit.millionths() / 16),
+        };
+        limit.plus(more.max(Amount::ONE))
     }
 
     /// Begins a window that is over anew.
@@ -131,23 +198,40 @@ impl Fixed {
         self.reset.filter(|reset| *reset <= now).or(self.last)
     }
 
-    /// Takes over what the server says: `left` of `limit`, until `reset`.
+    /// Takes over what the server says: `left` of `limit`, until `reset`. Where nobody is sure of that it
+    /// may have been rounded up, and the window is spread over what surely belongs to it.
     pub fn told(
         &mut self,
         left: Amount,
         limit: Amount,
         reset: Option<Tick>,
+        sure: bool,
         window: u64,
         now: Tick,
     ) {
         *self = self.rolled(limit, window, now);
         self.spent = limit.minus(left);
         let untold = self.reset.is_none();
+        if !sure
+            && untold
+            && let Some(reset) = reset
+        {
+            let sooner = ROUNDED.min(reset.since(now) / 2);
+            self.aim = Some(Tick::from_nanos(reset.as_nanos() - crate::time::nanos(sooner)));
+        }
+        // What was spent before anything was told was spent by nobody knows whom, nor when.
+        if untold {
+            self.own = self.own.max(self.spent);
+        }
+        if self.spent > self.own {
+            self.at = Some(now);
+        }
         self.reset = reset.or(self.reset);
         self.began.get_or_insert(now);
         // The end was only guessed until now, or it comes sooner than was thought.
         if let Some(due) = self.due {
-            let step = share(self.rest(now, window), Amount::ONE, left.plus(Amount::ONE));
+            let left = self.ours(limit, window, now).plus(Amount::ONE);
+            let step = share(self.rest(now, window), Amount::ONE, left);
             let even = now.after(step);
             self.due = Some(if untold && reset.is_some() { even } else { due.min(even) });
         }
@@ -162,15 +246,22 @@ impl Fixed {
     /// to tell, for that usually begins with the next request.
     fn rolled(&self, limit: Amount, window: u64, now: Tick) -> Self {
         match self.ends(window) {
-            Some(end) if end <= now => Self {
-                last: self.reset.or(self.last),
-                unstated: self.unstated,
-                quiet: if self.quiet == 0 { 0 } else { self.quiet.saturating_add(1) },
+            Some(end) if end <= now => {
                 // A pause since then says that nobody waits for more.
-                spread: limit.minus(self.spent).millionths() <= limit.millionths() / 8
-                    && now.since(end) < Duration::from_nanos(window),
-                ..Self::default()
-            },
+                let used = limit.minus(self.spent).millionths() <= limit.millionths() / 8;
+                let refused = self.unstated && self.quiet > 0 && self.since.is_none();
+                let spread = (used || refused) && now.since(end) < Duration::from_nanos(window);
+                let since = self.since.filter(|_| spread);
+                Self {
+                    last: self.reset.or(self.last),
+                    unstated: self.unstated,
+                    quiet: if self.quiet == 0 { 0 } else { self.quiet.saturating_add(1) },
+                    spread,
+                    passed: since.map_or(Amount::ZERO, |_| self.passed.plus(self.spent)),
+                    since,
+                    ..Self::default()
+                }
+            }
             _ => *self,
         }
     }
@@ -194,7 +285,7 @@ mod tests {
     fn rule_11_nothing_refills_before_the_reset_and_everything_at_it() {
         let mut fixed = Fixed::default();
         let reset = Tick::from_nanos(30_000_000_000);
-        fixed.told(Amount::ONE, LIMIT, Some(reset), WINDOW, Tick::ZERO);
+        fixed.told(Amount::ONE, LIMIT, Some(reset), true, WINDOW, Tick::ZERO);
         fixed.spend(Amount::ONE, LIMIT, WINDOW, Tick::ZERO);
         let late = Tick::from_nanos(29_999_999_999);
         assert_eq!(fixed.wait(Amount::ONE, LIMIT, WINDOW, late), 1);
@@ -213,7 +304,7 @@ mod tests {
                 now = now.after(Duration::from_secs(pause));
                 fixed.spend(Amount::ONE, LIMIT, WINDOW, now);
                 let reset = reset.map(|secs| now.after(Duration::from_secs(secs)));
-                fixed.told(Amount::units(left), LIMIT, reset, WINDOW, now);
+                fixed.told(Amount::units(left), LIMIT, reset, true, WINDOW, now);
                 let wait = fixed.wait(Amount::ONE, LIMIT, WINDOW, now);
                 prop_assert!(wait <= 90_000_000_000);
                 let then = now.after(Duration::from_nanos(wait));
@@ -235,7 +326,7 @@ mod tests {
             }
             fixed.spend(Amount::ONE, LIMIT, WINDOW, now);
             let left = fixed.remaining(LIMIT, WINDOW, now);
-            fixed.told(left, LIMIT, Some(reset), WINDOW, now);
+            fixed.told(left, LIMIT, Some(reset), true, WINDOW, now);
             at.push(now.as_nanos() / 1_000_000_000);
         }
         assert_eq!(at[..11], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 60], "the first window goes at once");

@@ -109,33 +109,53 @@ impl Lane {
         matches!(&self.bucket, Bucket::Fixed(fixed) if fixed.unstated)
     }
 
+    /// Whether it matters when the server has counted what was sent.
+    pub(crate) fn is_timed(&self) -> bool {
+        let seen = self.limit.strict && self.limit.origin != Origin::Configured;
+        seen || self.goes_one_by_one()
+    }
+
     /// Whether units go one by one.
     pub(crate) fn goes_one_by_one(&self) -> bool {
         matches!(self.bucket, Bucket::Gcra(_)) && self.limit.burst == 1
     }
 
-    /// Where units go one by one, the server counts the next one from when it counted `amount`, which was
-    /// by `counted` at the latest. A sixteenth of a unit is not worth a visit to the store.
-    pub(crate) fn counted(&mut self, amount: Amount, counted: Tick) {
-        if self.goes_one_by_one()
-            && let Bucket::Gcra(tat) = &mut self.bucket
-            && !amount.is_zero()
-        {
-            let debit = self.rate.debit(amount);
-            let due = gcra::spend(0, debit, self.rate.at(counted));
-            if due > tat.saturating_add(self.rate.ticks(amount) / 16) {
-                *tat = due;
+    /// The server counted `amount`, which was paid at `at`, by `counted` at the latest. Where units go one
+    /// by one the next one is due after that, and in a span that slides it is free one window after it.
+    /// What comes to less than a sixteenth of a unit, or 1/512 of a window is not worth a visit.
+    pub(crate) fn counted(&mut self, amount: Amount, at: Tick, counted: Tick) {
+        if amount.is_zero() {
+            return;
+        }
+        let (one_by_one, lasting) = (self.goes_one_by_one(), self.lasting());
+        let slight = self.window() / 512;
+        match &mut self.bucket {
+            Bucket::Gcra(tat) if one_by_one => {
+                let debit = self.rate.debit(amount);
+                let due = gcra::spend(0, debit, self.rate.at(counted));
+                if due > tat.saturating_add(self.rate.ticks(amount) / 16) {
+                    *tat = due;
+                }
             }
+            Bucket::Strict(log)
+                if self.limit.origin != Origin::Configured
+                    && counted.as_nanos() > at.as_nanos().saturating_add(slight) =>
+            {
+                log.delay(at, counted.as_nanos().saturating_add(lasting).saturating_add(1));
+            }
+            _ => {}
         }
     }
 
     /// Turns a window of the server's, of which so many units are left, into a limit that holds in any
-    /// span of `window`. What was spent was spent evenly, as far as is known.
-    pub(crate) fn slide(&mut self, window: Window, left: u64, now: Tick) {
+    /// span of `window`. What was spent was spent evenly since it began, as far as is known.
+    pub(crate) fn slide(&mut self, window: Window, left: Amount, now: Tick) {
         let limit = Limit { window, strict: true, ..Limit::clone(&self.limit) };
-        let spent = Amount::units(limit.units.saturating_sub(left));
+        let spent = self.whole().minus(left);
+        let began = self.as_fixed().and_then(|fixed| fixed.began).unwrap_or(Tick::ZERO);
         *self = Self::new(limit);
-        let log = Log::spread(spent, self.window(), self.lasting(), now);
+        let span = crate::time::nanos(now.since(began)).min(self.window());
+        let log = Log::spread(spent, span, self.lasting(), now);
         self.bucket = Bucket::Strict(Box::new(log));
     }
 
@@ -144,7 +164,7 @@ impl Lane {
     fn lasting(&self) -> u64 {
         match self.limit.origin {
             Origin::Configured => self.window(),
-            _ => self.window() + self.window() / 64,
+            _ => self.window() + self.window() / 256,
         }
     }
 
@@ -318,6 +338,13 @@ impl Lane {
             Bucket::Fixed(fixed) if !limit.strict && limit.origin != Origin::Configured => {
                 Self::with_bucket(limit, Bucket::Fixed(fixed.clone()))
             }
+            // What was spent frees as much later as the window is longer.
+            Bucket::Strict(log) if limit.strict => {
+                let mut next = Self::with_bucket(limit, Bucket::Gcra(0));
+                let log = log.stretched(self.lasting(), next.lasting());
+                next.bucket = Bucket::Strict(Box::new(log));
+                next
+            }
             _ => {
                 let mut next = Self::new(limit);
                 // More than the whole bucket was only used where there is a debt: a limit that is
@@ -344,7 +371,8 @@ impl Lane {
         (limit.units, limit.burst) = (part(limit.units), part(limit.burst));
         match &self.bucket {
             Bucket::Fixed(fixed) => {
-                let fixed = Fixed { spent: used(fixed.spent), ..**fixed };
+                let (spent, own) = (used(fixed.spent), used(fixed.own));
+                let fixed = Fixed { spent, own, ..**fixed };
                 Self::with_bucket(limit, Bucket::Fixed(Box::new(fixed)))
             }
             _ => {

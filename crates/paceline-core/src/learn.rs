@@ -21,7 +21,9 @@ const FLOOR: Duration = Duration::from_millis(100);
 /// not by a whole window.
 const BLUR: Duration = Duration::from_millis(1_500);
 /// By so much when they are told in whole seconds.
-const ROUNDED: Duration = Duration::from_secs(1);
+pub(crate) const ROUNDED: Duration = Duration::from_secs(1);
+/// How often it is noted that the end of a window stands still.
+const OFTEN: Duration = Duration::from_millis(250);
 /// And by so much in any case.
 const SLIGHT: Duration = Duration::from_millis(10);
 /// How many limits a server can teach one scope: a hostile one could make up names for ever.
@@ -81,7 +83,12 @@ impl ScopeState {
         }
         let mut after = self.clone();
         after.observe(receipt, reading, policy, now);
-        after.lanes == self.lanes && after.strikes == self.strikes && after.hold == self.hold
+        let slower = self.quickest - self.quickest / 8;
+        let timed = self.lanes.iter().any(Lane::is_timed);
+        after.lanes == self.lanes
+            && after.strikes == self.strikes
+            && after.hold == self.hold
+            && !(timed && after.quickest < slower)
     }
 
     /// The server has counted the request at some time since it left, and not later than the quickest
@@ -93,7 +100,7 @@ impl ScopeState {
         self.quickest = if self.quickest.is_zero() { took } else { took.min(before) };
         let counted = receipt.at.after(took.saturating_sub(self.quickest));
         for lane in &mut self.lanes {
-            lane.counted(receipt.cost.of(lane.dimension()), counted);
+            lane.counted(receipt.cost.of(lane.dimension()), receipt.at, counted);
         }
     }
 
@@ -105,6 +112,7 @@ impl ScopeState {
             return;
         }
         let uncertain = self.uncertain(receipt, &signal.dimension);
+        let alone = self.flight.of(&signal.dimension).is_zero();
         let same = |lane: &&Lane| *lane.dimension() == signal.dimension;
         let told = told(signal);
         let configured =
@@ -117,7 +125,7 @@ impl ScopeState {
             }
             if signal.counting == Counting::Bucket {
                 if told == Some(units) {
-                    let answer = Answer { signal, told, uncertain, late, rejected, now };
+                    let answer = Answer { signal, told, uncertain, alone, late, rejected, now };
                     let configured = self.lanes.iter_mut().filter(|lane| {
                         *lane.dimension() == signal.dimension && lane.limit().units == units
                     });
@@ -149,7 +157,7 @@ impl ScopeState {
             }
             (None, None) => return,
         };
-        let answer = Answer { signal, told, uncertain, late, rejected, now };
+        let answer = Answer { signal, told, uncertain, alone, late, rejected, now };
         let lane = &mut self.lanes[at];
         match signal.counting {
             Counting::Fixed => answer.teach_window(lane),

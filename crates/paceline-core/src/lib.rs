@@ -22,7 +22,6 @@
 
 pub mod cost;
 pub mod error;
-pub mod estimate;
 pub mod fixed;
 mod flight;
 pub mod gate;

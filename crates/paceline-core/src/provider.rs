@@ -175,6 +175,8 @@ trait Counter: Send + fmt::Debug {
     /// Counts `cost`, which [`Counter::wait`] just said fits, or which is refused and costs all the
     /// same.
     fn charge(&mut self, now: u64, cost: u64);
+    /// Takes back part of what was counted for a request that turned out to need less.
+    fn give_back(&mut self, now: u64, cost: u64);
     /// Whole units that fit now, and nanoseconds until the count is clear.
     fn standing(&mut self, now: u64) -> (u64, u64);
 }
@@ -272,6 +274,14 @@ impl Account {
         }
         let wait = (wait != NEVER).then(|| Duration::from_nanos(wait));
         Err(Refusal { limit, wait })
+    }
+
+    /// Takes back what an admitted request reserved and did not need, where a server does so.
+    pub fn give_back(&mut self, now: Duration, costs: &[u64]) {
+        for (meter, cost) in spending(&mut self.meters, costs) {
+            meter.counter.give_back(nanos(now), cost);
+            meter.spent = meter.spent.saturating_sub(cost);
+        }
     }
 
     /// How long until the request fits everywhere, and where it takes so long.

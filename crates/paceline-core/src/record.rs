@@ -31,6 +31,10 @@ const fn never() -> Offset {
     NEVER
 }
 
+const fn unknown() -> i64 {
+    -1
+}
+
 /// The farthest past that is told apart: 52 days.
 const FAR: Offset = -(1 << 52);
 
@@ -96,8 +100,59 @@ pub struct LaneRecord {
     quiet: u8,
     /// A limit that is searched for: the peak, what passed, since when, when it was refused, and what
     /// passed since then.
-    #[serde(default)]
+    #[serde(default, with = "maybe")]
     search: Option<(u64, u64, Offset, Offset, u64)>,
+    /// A window: millionths spent here, and those left by all that was told while that is in doubt; -1
+    /// where it is not known. When that was last told, and its end.
+    #[serde(default = "unknown")]
+    own: i64,
+    #[serde(default = "unknown")]
+    doubt: i64,
+    #[serde(default = "never")]
+    told: Offset,
+    #[serde(default = "never")]
+    heard: Offset,
+    /// When all of a window that is spread is to be spent.
+    #[serde(default = "never")]
+    aim: Offset,
+    /// Millionths that passed since a rejection in windows that are over, and since when.
+    #[serde(default)]
+    passed: u64,
+    #[serde(default = "never")]
+    counted: Offset,
+}
+
+/// What may be missing in the middle of an array: `false` then, for a script that has no other nothing
+/// there.
+mod maybe {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Maybe<T> {
+        There(T),
+        Missing(#[allow(dead_code, reason = "only its type is looked at")] bool),
+        Nothing(()),
+    }
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => value.serialize(to),
+            None => to.serialize_bool(false),
+        }
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        Ok(match Maybe::deserialize(from)? {
+            Maybe::There(value) => Some(value),
+            Maybe::Missing(_) | Maybe::Nothing(()) => None,
+        })
+    }
 }
 
 /// A signal with all that can be concluded from it alone, for those who imitate
@@ -268,6 +323,13 @@ impl LaneRecord {
                     search.streak,
                 )
             }),
+            own: unknown(),
+            doubt: unknown(),
+            told: NEVER,
+            heard: NEVER,
+            aim: NEVER,
+            passed: 0,
+            counted: NEVER,
         };
         match lane.bucket_kind() {
             Bucket::Gcra(tat) => record.level = tat.saturating_sub(rate.at(frame.now)),
@@ -285,6 +347,13 @@ impl LaneRecord {
                 record.reset = frame.known(fixed.reset);
                 record.start = frame.known(fixed.began);
                 record.last = frame.known(fixed.last);
+                record.own = signed(fixed.own);
+                record.doubt = fixed.doubt.map_or(unknown(), signed);
+                record.told = frame.known(fixed.at);
+                record.heard = frame.known(fixed.heard);
+                record.aim = frame.known(fixed.aim);
+                record.passed = fixed.passed.millionths();
+                record.counted = frame.known(fixed.since);
             }
         }
         record
@@ -328,6 +397,13 @@ impl LaneRecord {
                 spread: self.spread,
                 quiet: self.quiet,
                 due: frame.maybe(self.due),
+                own: unsigned(self.own).unwrap_or(level),
+                doubt: unsigned(self.doubt),
+                at: frame.maybe(self.told),
+                heard: frame.maybe(self.heard),
+                aim: frame.maybe(self.aim),
+                passed: Amount::from_millionths(self.passed),
+                since: frame.maybe(self.counted),
             })),
         };
         let search = self.search.map(|(peak, passed, since, refused, streak)| Search {
@@ -365,6 +441,14 @@ impl SignalRecord {
             name: signal.name.as_deref().unwrap_or_default().to_owned(),
         }
     }
+}
+
+fn signed(amount: Amount) -> i64 {
+    i64::try_from(amount.millionths()).unwrap_or(i64::MAX)
+}
+
+fn unsigned(millionths: i64) -> Option<Amount> {
+    u64::try_from(millionths).ok().map(Amount::from_millionths)
 }
 
 fn entry_of(entry: &Entry, frame: Frame) -> (Offset, Offset, u64) {

@@ -29,12 +29,12 @@ pub(crate) struct Entry {
 }
 
 impl Log {
-    /// What `spent` looks like when it was spent evenly over the last window, to last so long each.
-    pub(crate) fn spread(spent: Amount, window: u64, lasting: u64, now: Tick) -> Self {
+    /// What `spent` looks like when it was spent evenly over the last `span`, to last so long each.
+    pub(crate) fn spread(spent: Amount, span: u64, lasting: u64, now: Tick) -> Self {
         const PARTS: u64 = 8;
         let part = Amount::from_millionths(spent.millionths() / PARTS);
         let entry = |k: u64| {
-            let opened = now.as_nanos().saturating_sub(window / PARTS * (PARTS - 1 - k));
+            let opened = now.as_nanos().saturating_sub(span / PARTS * (PARTS - 1 - k));
             let all = (0..k).fold(Amount::ZERO, |sum, _| sum.plus(part));
             let amount = if k == PARTS - 1 { spent.minus(all) } else { part };
             Entry { opened, frees: opened.saturating_add(lasting).saturating_add(1), amount }
@@ -107,6 +107,21 @@ impl Log {
         let back = amount.min(entry.amount);
         entry.amount = entry.amount.minus(back);
         self.spent = self.spent.minus(back);
+    }
+
+    /// The same, where what is spent counts for another time.
+    pub(crate) fn stretched(&self, before: u64, after: u64) -> Self {
+        let frees = |entry: &Entry| entry.frees.saturating_sub(before).saturating_add(after);
+        let entries = self.entries.iter().map(|entry| Entry { frees: frees(entry), ..*entry });
+        Self { entries: entries.collect(), spent: self.spent }
+    }
+
+    /// What was spent at `at` is free at `frees` and not before: the server counted it later than it left.
+    pub(crate) fn delay(&mut self, at: Tick, frees: u64) {
+        let after = self.entries.partition_point(|entry| entry.opened <= at.as_nanos());
+        for entry in self.entries.iter_mut().skip(after.saturating_sub(1)) {
+            entry.frees = entry.frees.max(frees);
+        }
     }
 
     /// What was spent in the window that ends now.

@@ -105,8 +105,11 @@ pub(crate) fn amount_of(given: &Bound<'_, PyAny>) -> PyResult<Amount> {
     Amount::from_f64(number).map_err(invalid)
 }
 
-/// A wait in seconds, rounded up to what a float can hold: whoever waits it is never early.
+/// A wait in seconds, rounded up to what a float can hold: whoever waits it is never early. The longest span there is stands for ever.
 pub(crate) fn wait(span: Duration) -> f64 {
+    if span == Duration::MAX {
+        return f64::INFINITY;
+    }
     let seconds = span.as_secs_f64();
     match Duration::try_from_secs_f64(seconds) {
         Ok(told) if told < span => seconds.next_up(),

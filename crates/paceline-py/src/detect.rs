@@ -40,7 +40,7 @@ pub(crate) fn detect(
     let detector = Detector::default().map(map).host_profiles(use_provider_profiles);
     let mut fields = Vec::with_capacity(headers.len());
     for (name, value) in &headers {
-        fields.extend(text(name)?.zip(text(value)?));
+        fields.extend(text(name.as_borrowed())?.zip(text(value.as_borrowed())?));
     }
     let response = Response { status, url, now, headers: fields, body };
     let reading = paceline::headers::detect(&detector, response);

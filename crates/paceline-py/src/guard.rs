@@ -113,7 +113,7 @@ impl Guard {
         let model =
             model.or(named).or_else(|| model_in_path(path)).unwrap_or_else(|| resource(path));
         // To put a rule into a store takes a visit, once.
-        let call = self.0.call(provider, model, request.as_ref());
+        let call = self.0.call(own, provider, model, request.as_ref());
         let call = call.map_err(|error| raise(py, error))?;
         let (provider, model) = (provider.to_owned(), model.to_owned());
         Ok(LlmCall { guard: self.0.clone(), call, provider, model })
@@ -258,11 +258,11 @@ const LONGEST: usize = 8 << 20;
 #[pymethods]
 impl Watch {
     /// The next bytes of it.
-    fn push(&mut self, bytes: &[u8]) {
+    fn push(&mut self, part: &[u8]) {
         match &mut self.reading {
-            Reading::Stream(stream) => stream.push(bytes),
-            Reading::Whole(body) if body.len() + bytes.len() <= LONGEST => {
-                body.extend_from_slice(bytes);
+            Reading::Stream(stream) => stream.push(part),
+            Reading::Whole(body) if body.len() + part.len() <= LONGEST => {
+                body.extend_from_slice(part);
             }
             Reading::Whole(_) => self.reading = Reading::Nothing,
             Reading::Nothing => {}

@@ -12,6 +12,7 @@ mod copies;
 mod detect;
 mod guard;
 mod limiter;
+mod paced;
 mod permit;
 mod retry;
 
@@ -55,6 +56,8 @@ mod _native {
     use super::limiter::{Acquisition, Limiter, Ready, VirtualClock};
     #[pymodule_export]
     use super::main;
+    #[pymodule_export]
+    use super::paced::Paced;
     #[pymodule_export]
     use super::permit::{Permit, Waiter};
     #[pymodule_export]

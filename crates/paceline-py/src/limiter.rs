@@ -150,6 +150,24 @@ impl Limiter {
         Ok(Acquisition { limiter, endpoint, cost, max_wait, account, permit })
     }
 
+    /// Give a permit if there is room at once, else what to await for one.
+    #[pyo3(signature = (endpoint, cost=None, *, max_wait=None, account=None))]
+    fn acquire_soon<'py>(
+        slf: &Bound<'py, Self>,
+        endpoint: &str,
+        cost: Option<&Bound<'py, PyAny>>,
+        max_wait: Option<f64>,
+        account: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _busy = Busy::new();
+        let settled = slf.get().settled()?;
+        let call = settled.call(endpoint, convert::cost(cost)?, max_wait, account)?;
+        match settled.enter_from_loop(slf.py(), call)? {
+            Entered::Admitted(permit) => Ok(Bound::new(slf.py(), permit)?.into_any()),
+            Entered::Queued(waiter, alarm) => drive(slf, waiter, &alarm, None),
+        }
+    }
+
     /// Give a permit if there is room at once and nobody waits for it; else `None`.
     #[pyo3(signature = (endpoint, cost=None, *, account=None))]
     fn try_acquire(
@@ -347,6 +365,23 @@ impl Settled {
         answer.map_err(|error| raise(py, error))
     }
 
+    /// Enters without waiting for the store: an event loop does not, not even to be refused.
+    fn enter_from_loop(&self, py: Python<'_>, call: Call<'_>) -> PyResult<Entered> {
+        let mut alarm = None;
+        let make = || Arc::clone(alarm.insert(Alarm::new(py))) as Arc<dyn Bell>;
+        let entered = match (self.raise_on_limit, self.limiter.is_slow()) {
+            (true, false) => self.limiter.acquire_now(call).map(Entry::Admitted),
+            (true, true) => self.limiter.enter_from_loop(&call.max_wait(Duration::ZERO), make),
+            (false, _) => self.limiter.enter_from_loop(&call, make),
+        };
+        Ok(match entered.map_err(|error| raise(py, error))? {
+            Entry::Admitted(permit) => Entered::Admitted(Permit::new(permit)),
+            Entry::Queued(waiter) => {
+                Entered::Queued(Waiter::new(waiter), alarm.unwrap_or_else(|| Alarm::new(py)))
+            }
+        })
+    }
+
     /// Waits in line on this thread.
     fn wait(
         &self,
@@ -414,6 +449,24 @@ pub(crate) fn warn(message: &str) {
     });
 }
 
+/// The first answer to a call from an event loop.
+enum Entered {
+    Admitted(Permit),
+    Queued(Waiter, Arc<Alarm>),
+}
+
+/// The coroutine that waits in line; an acquisition remembers what it gives.
+fn drive<'py>(
+    limiter: &Bound<'py, Limiter>,
+    waiter: Waiter,
+    alarm: &Alarm,
+    acquisition: Option<&Bound<'py, Acquisition>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = limiter.py();
+    let drive = py.import("paceline._drive")?;
+    drive.call_method1("wait", (waiter, alarm.get(py)?, limiter, acquisition))
+}
+
 /// A permit to be awaited: `await` gives it, `async with` does and names it.
 #[pyclass(module = "paceline._native", frozen)]
 pub(crate) struct Acquisition {
@@ -433,28 +486,18 @@ impl Acquisition {
         let py = slf.py();
         let this = slf.get();
         let endpoint = this.endpoint.bind(py);
-        let limiter = this.limiter.get().settled()?;
-        let mut alarm = None;
-        let make = || Arc::clone(alarm.insert(Alarm::new(py))) as Arc<dyn Bell>;
+        let settled = this.limiter.get().settled()?;
         let account = this.account.as_deref();
-        let call = limiter.call(endpoint.to_str()?, this.cost.clone(), this.max_wait, account)?;
-        let entered = match (limiter.raise_on_limit, limiter.limiter.is_slow()) {
-            (true, false) => limiter.limiter.acquire_now(call).map(Entry::Admitted),
-            // An event loop does not wait for a store, not even to be refused.
-            (true, true) => limiter.limiter.enter_from_loop(&call.max_wait(Duration::ZERO), make),
-            (false, _) => limiter.limiter.enter_from_loop(&call, make),
-        };
-        match entered.map_err(|error| raise(py, error))? {
-            Entry::Admitted(permit) => {
-                let permit = Py::new(py, Permit::new(permit))?;
+        let call = settled.call(endpoint.to_str()?, this.cost.clone(), this.max_wait, account)?;
+        match settled.enter_from_loop(py, call)? {
+            Entered::Admitted(permit) => {
+                let permit = Py::new(py, permit)?;
                 this.keep(permit.clone_ref(py));
                 Ok(Bound::new(py, Ready(Some(permit)))?.into_any())
             }
-            Entry::Queued(waiter) => {
-                let alarm = alarm.unwrap_or_else(|| Alarm::new(py)).get(py)?;
-                let drive = py.import("paceline._drive")?;
-                let arguments = (Waiter::new(waiter), alarm, this.limiter.bind(py), slf);
-                drive.call_method1("wait", arguments)?.call_method0("__await__")
+            Entered::Queued(waiter, alarm) => {
+                let wait = drive(this.limiter.bind(py), waiter, &alarm, Some(slf))?;
+                wait.call_method0("__await__")
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use crate::bell::outside;
 use crate::convert::{amount_of, invalid, raise, wait};
+use crate::paced::Paced;
 use paceline::{Amount, Cost, Dimension, Step, headers};
+use pyo3::Borrowed;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
@@ -33,11 +35,12 @@ impl Permit {
 }
 
 /// A header's name or value, as a client keeps it: text or bytes. `None` where it is no UTF-8.
-pub(crate) fn text<'a>(field: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
-    match field.cast::<PyBytes>() {
-        Ok(bytes) => Ok(std::str::from_utf8(bytes.as_bytes()).ok()),
-        Err(_) => Ok(field.cast::<PyString>()?.to_str().ok()),
+pub(crate) fn text<'a>(field: Borrowed<'a, '_, PyAny>) -> PyResult<Option<&'a str>> {
+    if field.is_instance_of::<PyBytes>() {
+        return Ok(std::str::from_utf8(field.extract()?).ok());
     }
+    field.cast::<PyString>()?;
+    Ok(field.extract().ok())
 }
 
 #[pymethods]
@@ -84,13 +87,15 @@ impl Permit {
         let mut said = Vec::new();
         for pair in fields.try_iter()? {
             let pair = pair?.cast_into::<PyTuple>()?;
-            let name = pair.get_item(0)?;
-            if text(&name)?.is_some_and(|name| detector.is_relevant(name)) {
-                said.push((name, pair.get_item(1)?));
+            let name = text(pair.get_borrowed_item(0)?)?;
+            if name.is_some_and(|name| detector.is_relevant(name)) {
+                said.push(pair);
             }
         }
-        let pairs =
-            said.iter().filter_map(|(name, value)| Some((text(name).ok()??, text(value).ok()??)));
+        let pairs = said.iter().filter_map(|pair| {
+            let field = |at| text(pair.get_borrowed_item(at).ok()?).ok()?;
+            Some((field(0)?, field(1)?))
+        });
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let response = headers::Response { status, url, now, headers: pairs, body };
         let reading = headers::detect(&detector, response);
@@ -112,6 +117,12 @@ impl Permit {
     #[pyo3(signature = (url, status, content_type=None))]
     fn wants_body(&mut self, url: &str, status: u16, content_type: Option<&str>) -> PyResult<bool> {
         Ok(self.held()?.detector().wants_body(url, status, content_type))
+    }
+
+    /// What pacing did to the call that it was the last permit of.
+    #[pyo3(signature = (waited, attempts, limit=None))]
+    fn paced(&mut self, waited: f64, attempts: u32, limit: Option<String>) -> PyResult<Paced> {
+        Ok(Paced { waited, scope: self.held()?.scope(), attempts, limit })
     }
 
     /// Whether the response said that the quota does not come back by waiting.

@@ -14,9 +14,12 @@
 //! engine itself.
 
 use crate::{Admission, Ask, Grant, Key, Memory, Store, Tally};
+use paceline_core::provider::{self, Account};
 use paceline_core::{
-    Amount, Cost, Counting, Dimension, Limit, Policy, Reading, Scope, Signal, VirtualClock, Window,
+    Amount, Cost, Counting, Dimension, Limit, Policy, Reading, Scope, Signal, Tick, VirtualClock,
+    Window,
 };
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +44,72 @@ pub fn check(make: impl Fn(Policy, VirtualClock) -> Arc<dyn Store>) {
     a_day_ends_at_midnight_and_is_kept_for_35(&make);
     for number in 0..HISTORIES {
         compare(&make, number);
+    }
+    use provider::Policy::{Bucket, Fixed, Sliding};
+    for (number, counts, stranger, tells) in [
+        (1, Fixed, 0, true),
+        (2, Fixed, 500_000, true),
+        (3, Sliding, 0, true),
+        (4, Fixed, 0, false),
+        (5, Bucket, 0, false),
+    ] {
+        follow(&make, number, counts, stranger, tells);
+    }
+}
+
+/// Checks that a store decides as [`Memory`] does while both follow a server that lets 40 requests through
+/// in two seconds, and tells that or only for how long to stay away.
+fn follow(make: Make<'_>, number: u64, counts: provider::Policy, stranger: u32, tells: bool) {
+    const LIMIT: u64 = 40;
+    const EPOCH: Duration = Duration::from_secs(1_800_000_000);
+    let mut dice = Dice(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut policy = Policy::default();
+    policy.learn_first = true;
+    let clock = VirtualClock::default();
+    let ours = make(policy.clone(), clock.clone());
+    let reference = Memory::with_clock(policy, clock.clone());
+    let limit = provider::Limit::new(LIMIT, Duration::from_secs(2)).expect("a limit");
+    let mut server = Account::new(counts, &[limit]).with_stranger(stranger);
+    let mut flying: VecDeque<(Tick, Grant, Grant, Reading)> = VecDeque::new();
+    let scope = parse(ENDPOINTS[0]);
+    for step in 0..STEPS * 16 {
+        let context = || format!("{counts}, stranger {stranger}, tells {tells}, step {step}");
+        let next = clock.now().after(Duration::from_micros(dice.upto(10_000)));
+        let due = flying.front().map_or(Tick::ZERO, |(due, ..)| *due);
+        if flying.len() == 4 || (!flying.is_empty() && due <= next) {
+            clock.advance(due.since(clock.now()));
+            let (_, a, b, reading) = flying.pop_front().expect("one flies");
+            end(&*ours, &a, 15, &Cost::ONE, &reading);
+            end(&reference, &b, 15, &Cost::ONE, &reading);
+            continue;
+        }
+        clock.advance(next.since(clock.now()));
+        let a = ours.admit(&scope, &Cost::ONE).expect("the store is there");
+        let b = reference.admit(&scope, &Cost::ONE).expect("the store is there");
+        assert_eq!(told(&a), told(&b), "{}", context());
+        let (Admission::Granted(a), Admission::Granted(b)) = (a, b) else { continue };
+        let now = EPOCH + Duration::from_nanos(clock.now().as_nanos());
+        let refused = server.admit(now, &[1]).err();
+        let standing = server.standings(now).next().expect("a limit");
+        // In whole seconds, as most servers tell it.
+        let whole = |time: Duration| {
+            Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
+        };
+        let signal = Signal {
+            limit: Some(LIMIT),
+            remaining: Some(standing.remaining),
+            reset: Some(whole(now + standing.reset) - now),
+            ..Signal::default()
+        };
+        let reading = Reading {
+            signals: if tells { vec![signal] } else { Vec::new() },
+            rejected: refused.is_some(),
+            retry_after: refused.and_then(|refused| refused.wait).map(whole),
+            ..Reading::default()
+        };
+        // All answers take as long as each other: a store that is visited need not know each of them.
+        let took = Duration::from_millis(if step < STEPS * 8 { 8 } else { 20 });
+        flying.push_back((clock.now().after(took), a, b, reading));
     }
 }
 

@@ -22,23 +22,25 @@ impl<T> PerProcess<T> {
     /// This process's value, if it has one.
     #[must_use]
     pub fn mine(&self) -> Option<Arc<T>> {
-        let known = self.0.load();
-        let (process, value) = known.as_deref()?;
+        Self::mine_of(self.0.load().as_deref())
+    }
+
+    fn mine_of(known: Option<&(u32, Arc<T>)>) -> Option<Arc<T>> {
+        let (process, value) = known?;
         (*process == std::process::id()).then(|| Arc::clone(value))
     }
 
     /// This process's value; made by `fresh` if it has none yet.
     pub fn get(&self, fresh: impl FnOnce() -> T) -> Arc<T> {
-        if let Some(mine) = self.mine() {
+        // Looked at once: what another thread puts there from now on is not replaced.
+        let seen = self.0.load();
+        if let Some(mine) = Self::mine_of(seen.as_deref()) {
             return mine;
         }
         let made = Arc::new((std::process::id(), Arc::new(fresh())));
-        let seen = self.0.load();
         // Two threads may have made one at the same time: the first one counts.
         let before = self.0.compare_and_swap(&*seen, Some(Arc::clone(&made)));
-        if let Some(mine) = self.mine()
-            && !Arc::ptr_eq(&mine, &made.1)
-        {
+        if let Some(mine) = Self::mine_of(before.as_deref()) {
             return mine;
         }
         std::mem::forget(before.as_ref().map(Arc::clone));
@@ -141,5 +143,21 @@ mod tests {
         assert!(value.mine().is_none());
         assert_eq!(*value.get(|| 1), 1);
         assert_eq!(*value.get(|| 2), 1);
+    }
+
+    #[test]
+    fn threads_that_come_first_at_the_same_time_have_the_same_value() {
+        for _ in 0..2_000 {
+            let (value, start) = (PerProcess::default(), std::sync::Barrier::new(3));
+            let all: Vec<Arc<Box<u8>>> = std::thread::scope(|threads| {
+                let get = || {
+                    start.wait();
+                    value.get(|| Box::new(1))
+                };
+                let getting: Vec<_> = (0..3).map(|_| threads.spawn(get)).collect();
+                getting.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])), "one was replaced");
+        }
     }
 }

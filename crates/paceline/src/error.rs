@@ -29,14 +29,22 @@ pub enum Error {
 
 /// The wait that was not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{scope}: {by} leaves no room for {retry_after:.3?}")]
+#[error("{scope}: {by} leaves no room{}", until(*retry_after))]
 pub struct Refused {
     /// The scope whose limit binds.
     pub scope: String,
     /// What binds.
     pub by: Cause,
-    /// After exactly this long the call would be admitted, if nobody else spends meanwhile.
+    /// After exactly this long the call would be admitted, if nobody else spends meanwhile;
+    /// [`Duration::MAX`] for one that never would.
     pub retry_after: Duration,
+}
+
+fn until(retry_after: Duration) -> String {
+    match retry_after {
+        Duration::MAX => " for so much at once".to_owned(),
+        span => format!(" for {span:.3?}"),
+    }
 }
 
 impl Refused {

@@ -22,7 +22,7 @@ use std::time::Duration;
 ///
 /// let body = br#"{"model": "gpt-4o", "max_tokens": 500, "messages": [{"role": "user", "content": "Hi!"}]}"#;
 /// let request = Request::read(body).unwrap();
-/// let call = guard.call("openai", "gpt-4o", Some(&request))?;
+/// let call = guard.call("openai", "openai", "gpt-4o", Some(&request))?;
 /// let mut permit = guard.limiter().acquire_blocking(Call::to(call.scope()).costing(call.cost()))?;
 /// // Send it, hand its answer to `permit.observe`, and settle for what it used.
 /// let usage = Usage { input: 9, output: 12, ..Usage::default() };
@@ -67,10 +67,6 @@ struct Model {
     settings: Arc<Settings>,
     budgets: Vec<Budget>,
     price: Option<Price>,
-    /// Whether the provider goes on counting what was reserved and not used.
-    keeps_reservation: bool,
-    /// What the cache of the provider served does not count as tokens.
-    cached_is_free: bool,
     learned: Arc<Learned>,
 }
 
@@ -81,10 +77,31 @@ struct Learned {
     tally: Mutex<Tally>,
 }
 
+/// How a provider counts tokens.
+#[derive(Debug, Clone, Copy)]
+struct Counting {
+    /// It goes on counting what was reserved and not used.
+    keeps_reservation: bool,
+    /// What its cache served does not count.
+    cached_is_free: bool,
+}
+
+impl Counting {
+    /// OpenAI counts `max_tokens`, used or not: <https://platform.openai.com/docs/guides/rate-limits>.
+    /// Anthropic takes back what was not used, and does not count what its cache served:
+    /// <https://docs.anthropic.com/en/api/rate-limits>. Others are taken to do as OpenAI does, where
+    /// their answers say what is left.
+    fn of(api: &str) -> Self {
+        let is_anthropic = api == "anthropic";
+        Self { keeps_reservation: !is_anthropic, cached_is_free: is_anthropic }
+    }
+}
+
 /// One call, before it is sent.
 #[derive(Debug, Clone)]
 pub struct LlmCall {
     model: Arc<Model>,
+    counting: Counting,
     prompt: Option<Prompt>,
     cost: Cost,
     usd: Amount,
@@ -185,20 +202,24 @@ impl Guard {
         changed
     }
 
-    /// A call of a model at a provider: where it is counted, and the most that it can spend. `None` for a
-    /// request that says nothing of tokens, such as an upload.
+    /// A call of a model at a provider: where it is counted, and the most that it can spend. `api` is the
+    /// provider whose API it speaks, which others speak as well: how tokens are counted is part of it.
+    /// `None` for a request that says nothing of tokens, such as an upload.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn call(
         &self,
+        api: &str,
         provider: &str,
         model: &str,
         request: Option<&Request<'_>>,
     ) -> Result<LlmCall, Error> {
         let model = self.model(provider, model)?;
+        let counting = Counting::of(api);
         let Some(request) = request else {
-            return Ok(LlmCall { model, prompt: None, cost: Cost::ONE, usd: Amount::ZERO });
+            let (prompt, cost, usd) = (None, Cost::ONE, Amount::ZERO);
+            return Ok(LlmCall { model, counting, prompt, cost, usd });
         };
         let (input, output) = {
             let calibration = model.learned.calibration.lock();
@@ -206,7 +227,7 @@ impl Guard {
         };
         let usd = model.price.map_or(Amount::ZERO, |price| price.at_most(input, output));
         let cost = tokens(input, output);
-        Ok(LlmCall { model, prompt: Some(request.prompt), cost, usd })
+        Ok(LlmCall { model, counting, prompt: Some(request.prompt), cost, usd })
     }
 
     /// The model, with its limits in the store as the settings have them.
@@ -250,10 +271,6 @@ impl Guard {
             scope: scope.to_string(),
             budgets: budgets.collect(),
             price: own.or_else(|| Price::published(provider, name)),
-            // https://platform.openai.com/docs/guides/rate-limits: max_tokens counts, used or not.
-            keeps_reservation: provider != "anthropic",
-            // https://docs.anthropic.com/en/api/rate-limits: cache reads do not count.
-            cached_is_free: provider == "anthropic",
             learned: known.map(|it| Arc::clone(&it.learned)).unwrap_or_default(),
             settings,
         });
@@ -280,8 +297,8 @@ impl Guard {
         let Some(prompt) = &call.prompt else { return Ok(()) };
         call.model.learned.calibration.lock().learn(prompt, &usage);
         // Where the answer said what is left, it has counted in its own way.
-        if !(call.model.keeps_reservation && permit.is_told_of_tokens()) {
-            let free = if call.model.cached_is_free { usage.cached } else { 0 };
+        if !(call.counting.keeps_reservation && permit.is_told_of_tokens()) {
+            let free = if call.counting.cached_is_free { usage.cached } else { 0 };
             permit.settle_to(&tokens(usage.input.saturating_sub(free), usage.output))?;
         }
         let spent = call.model.price.map_or(Amount::ZERO, |price| price.of(&usage));

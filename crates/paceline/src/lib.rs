@@ -30,6 +30,7 @@ mod bell;
 mod blocking;
 mod books;
 mod budget;
+mod builder;
 mod cache;
 mod call;
 mod config;
@@ -55,6 +56,7 @@ pub mod tower;
 #[cfg(feature = "http")]
 pub use self::http::Paced;
 pub use bell::Bell;
+pub use builder::Builder;
 pub use cache::{Ask, Cache, Recording, is_volatile_cookie};
 pub use call::Call;
 pub use config::{Config, ConfigError};
@@ -62,12 +64,12 @@ pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use explain::Explanation;
 pub use guard::{Guard, LlmCall};
-pub use limiter::{Builder, Entry, Limiter};
+pub use limiter::{Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Counting, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope,
-    Signal, Status, Verdict, VirtualClock, Wait, Window, estimate, headers, llm, retry,
+    Signal, Status, Verdict, VirtualClock, Wait, Window, headers, llm, retry,
 };
 #[cfg(feature = "redis")]
 pub use paceline_store::Redis;

@@ -101,13 +101,12 @@ impl RateLimitMiddleware {
     /// ([`with_extension`](reqwest_middleware::RequestBuilder::with_extension)).
     ///
     /// ```
-    /// use paceline::{Cost, Limiter, estimate, reqwest::RateLimitMiddleware};
+    /// use paceline::{Cost, Limiter, llm, reqwest::RateLimitMiddleware};
     ///
     /// // The tokens of an LLM call; anything else spends one request.
     /// let middleware = RateLimitMiddleware::new(Limiter::builder().build()).cost(|request| {
-    ///     let body = request.body().and_then(|body| serde_json::from_slice(body).ok());
-    ///     let tokens = body.and_then(|body| estimate::tokens(&body));
-    ///     tokens.map_or(Cost::ONE, |tokens| tokens.cost())
+    ///     let asked = request.body().and_then(llm::Request::read);
+    ///     asked.map_or(Cost::ONE, |asked| llm::Calibration::default().cost(&asked))
     /// });
     /// ```
     #[must_use]

@@ -62,7 +62,7 @@ def install(guard: Guard | None = None, **options: Any) -> Guard:
 
 
 def uninstall() -> Guard | None:
-    """Guard calls no longer, and leave every SDK as it was found; give the guard that was installed.
+    """Guard calls no longer, leave every SDK as it was found, and give the guard that there was.
 
     Clients that were wrapped and blocks go on being guarded. What is under way ends as it began.
     """
@@ -75,7 +75,7 @@ def is_installed() -> bool:
 
 
 def stats() -> dict[str, ModelStats]:
-    """What became of calls in this process, by model, as the guard of this place counted them."""
+    """Tell what became of calls in this process, by model, as the guard of this place counted."""
     guard = get_guard()
     return {} if guard is None else guard.stats
 

@@ -14,7 +14,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paceline import _native
-from paceline._flow import Paced, account
+from paceline._flow import account
 from paceline.llm import streams
 from paceline.llm.flights import Flights
 
@@ -169,7 +169,7 @@ class Cache:
         package: Any = sent.package
         known = {"http_version": kept.version, "reason_phrase": kept.reason}
         extensions: dict[str, Any] = {name: it for name, it in known.items() if it}
-        extensions["paceline"] = Paced(0.0, kept.scope, 0)
+        extensions["paceline"] = _native.Paced(0.0, kept.scope, 0)
         stream = streams.replay(package, kept.parts) if sent.is_stream else None
         response = package.Response(
             kept.status,

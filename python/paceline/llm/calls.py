@@ -6,7 +6,7 @@ import contextvars
 from typing import TYPE_CHECKING, Any
 
 from paceline import _drive, _flow, _httpx
-from paceline._native import Limiter
+from paceline._native import Limiter, Permit
 from paceline.errors import RateLimitExceeded, StorageUnavailable
 from paceline.llm import streams
 from paceline.llm.cache import Sent
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from types import ModuleType
 
-    from paceline._flow import Paced
-    from paceline._native import Answer, Cost, LlmCall, Permit
+    from paceline._native import Answer, Cost, LlmCall, Paced
     from paceline.llm.flights import Wait
     from paceline.llm.guard import Guard
     from paceline.llm.sdks import Sdk
@@ -93,7 +92,7 @@ class _Call(_httpx.Call):
         self.is_read = False
 
     @property
-    def retried_above(self) -> bool:  # type: ignore[override] # of each SDK
+    def retried_above(self) -> bool:
         return self.calling.sdk.retries
 
     @property
@@ -184,19 +183,19 @@ class _Async(_Call):
 
 def blocking(under: Calling, *sent: Any) -> Any:
     """Pace one attempt on this thread."""
-    return _drive.finish(_attend(_Blocking, under, Sent(*sent), _drive.acquire, _drive.pause))
+    return _drive.finish(_attend(_Blocking, under, Sent(*sent), Limiter.acquire, _drive.pause))
 
 
 def awaited(under: Calling, *sent: Any) -> Coroutine[Any, Any, Any]:
     """Pace one attempt in an event loop."""
-    return _attend(_Async, under, Sent(*sent), Limiter.acquire_async, _drive.pause_async)
+    return _attend(_Async, under, Sent(*sent), Limiter.acquire_soon, _drive.pause_async)
 
 
 async def _attend(
     kind: type[_Blocking | _Async],
     under: Calling,
     sent: Sent,
-    acquire: Callable[..., Awaitable[Permit]],
+    acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
     """Give the answer that is kept, or let an attempt have its turn."""
@@ -222,15 +221,16 @@ async def _attend(
 
 
 async def _pace(
-    call: _Call,
-    acquire: Callable[..., Awaitable[Permit]],
+    call: _Blocking | _Async,
+    acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
     """Take what an attempt may cost from its budgets, then let it have its turn."""
     budgets = call.budgets
     try:
         for scope, cost in call.charge.budgets:
-            budgets.append(await acquire(call.limiter, scope, cost, max_wait=0, account=None))
+            granted = acquire(call.limiter, scope, cost, max_wait=0, account=None)
+            budgets.append(granted if isinstance(granted, Permit) else await granted)
         return await _flow.exchange(call, acquire, pause)
     except (RateLimitExceeded, UnknownPrice) as error:
         cancel(budgets)

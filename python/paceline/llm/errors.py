@@ -6,7 +6,7 @@ from paceline.errors import RateLimitExceeded
 
 
 class RateLimited(RateLimitExceeded):
-    """An LLM call would have to wait longer than it may, or its budget is spent. Nothing was charged.
+    """A call would have to wait longer than it may, or its budget is spent. Nothing was charged.
 
     It reaches the caller as it is and at once, also through SDKs that wrap the errors of others.
 

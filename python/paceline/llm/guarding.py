@@ -56,7 +56,7 @@ def installed() -> Guard | None:
 
 def set_installed(guard: Guard | None) -> Guard | None:
     """Guard every call by this one; give the guard that did so before."""
-    global _installed  # noqa: PLW0603 - a process has one
+    global _installed
     with _lock:
         before, _installed = _installed, guard
         _refresh()

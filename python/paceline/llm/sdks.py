@@ -1,7 +1,7 @@
 """The SDKs that are guarded: a row for each.
 
-A row says where calls begin and which HTTP client sends them. What is sent by that client while such
-a call runs is paced; what a program sends by an HTTP client of its own is not.
+A row says where calls begin and which HTTP client sends them. What is sent by that client while
+such a call runs is paced; what a program sends by an HTTP client of its own is not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Answers that come bit by bit: read along as they pass, and settled for when they end.
 
-However a stream ends, its close comes: read to its end, left early, cancelled, broken, or forgotten.
+However a stream ends, its close comes: read to its end, left early, cancelled, broken, or
+forgotten.
 """
 
 from __future__ import annotations
@@ -26,42 +27,49 @@ def watch(package: ModuleType, response: Any, reader: Watch) -> None:
         _watch_decoded(response, reader)
 
 
+class _Watched:
+    """A stream of which is read along what passes."""
+
+    def __init__(self, inner: Any, reader: Watch, is_plain: bool) -> None:
+        self._inner = inner
+        self._reader = reader
+        self._is_plain = is_plain
+
+    def __del__(self) -> None:
+        self._reader.end()
+
+
+class _Blocking(_Watched):
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._inner:
+            if self._is_plain:
+                self._reader.push(part)
+            yield part
+
+    def close(self) -> None:
+        self._inner.close()
+        self._reader.end()
+
+
+class _Awaited(_Watched):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._inner:
+            if self._is_plain:
+                self._reader.push(part)
+            yield part
+
+    async def aclose(self) -> None:
+        # A task that is cancelled may not come back from what it awaits here.
+        self._reader.end()
+        await self._inner.aclose()
+
+
 @functools.cache
 def _streams(package: ModuleType) -> tuple[type[Any], type[Any]]:
-    """Make the streams of a package, which knows them by their base classes."""
-
-    class Watched:
-        def __init__(self, inner: Any, reader: Watch, is_plain: bool) -> None:
-            self._inner = inner
-            self._reader = reader
-            self._is_plain = is_plain
-
-        def __del__(self) -> None:
-            self._reader.end()
-
-    class Blocking(Watched, package.SyncByteStream):  # type: ignore[misc, name-defined]
-        def __iter__(self) -> Iterator[bytes]:
-            for part in self._inner:
-                if self._is_plain:
-                    self._reader.push(part)
-                yield part
-
-        def close(self) -> None:
-            self._inner.close()
-            self._reader.end()
-
-    class Awaited(Watched, package.AsyncByteStream):  # type: ignore[misc, name-defined]
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for part in self._inner:
-                if self._is_plain:
-                    self._reader.push(part)
-                yield part
-
-        async def aclose(self) -> None:
-            self._reader.end()
-            await self._inner.aclose()
-
-    return Blocking, Awaited
+    """Make them streams of a package, which knows its own by their base classes."""
+    blocking = type("Blocking", (_Blocking, package.SyncByteStream), {})
+    awaited = type("Awaited", (_Awaited, package.AsyncByteStream), {})
+    return blocking, awaited
 
 
 def replay(package: ModuleType, parts: list[bytes]) -> Any:

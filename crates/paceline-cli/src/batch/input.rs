@@ -1,6 +1,6 @@
 //! One line of the input: a request.
 
-use paceline::{Amount, Cost, Dimension, Scope, estimate};
+use paceline::{Amount, Cost, Dimension, Scope, llm};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -116,10 +116,8 @@ impl Body {
 /// The cost that the line states, else what an LLM body asks for, else one request.
 fn cost(stated: &BTreeMap<String, f64>, body: Option<&Body>) -> Result<Cost, String> {
     let estimated = match body {
-        Some(Body::Json(raw)) => {
-            let value = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-            estimate::tokens(&value).map(estimate::Tokens::cost)
-        }
+        Some(Body::Json(raw)) => llm::Request::read(raw.get().as_bytes())
+            .map(|asked| llm::Calibration::default().cost(&asked)),
         _ => None,
     };
     let mut cost = estimated.unwrap_or(Cost::ONE);

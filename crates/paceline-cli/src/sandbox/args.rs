@@ -68,6 +68,14 @@ pub struct SandboxArgs {
     #[arg(long, value_name = "SHARE", default_value = "0%")]
     pub stranger: Share,
 
+    /// Let each answer of a model take so many tokens, at most what its request allows [default: a few]
+    #[arg(long, value_name = "N")]
+    pub answer_tokens: Option<u64>,
+
+    /// Take back, once a model has answered, what its request reserved and the answer did not take
+    #[arg(long)]
+    pub settle: bool,
+
     /// Delay each admitted response, such as 50ms
     #[arg(long, default_value = "0ms", value_parser = parse_latency)]
     pub latency: Duration,

@@ -135,6 +135,15 @@ impl Ledger {
         Decision { outcome, standings, at: UNIX_EPOCH + at }
     }
 
+    /// Takes back what a request reserved and its answer did not take.
+    pub(super) fn give_back(&mut self, credential: u64, unused: &[u64]) {
+        let now = self.clock.elapsed();
+        let epoch = Duration::try_from(self.started.duration_since(Timestamp::UNIX_EPOCH));
+        if let Some((account, _)) = self.accounts.get_mut(&credential) {
+            account.give_back(epoch.unwrap_or_default() + now, unused);
+        }
+    }
+
     fn note(&mut self, now: Duration, admission: Option<Admission>, costs: &[u64]) {
         let t = now.as_secs();
         if self.seconds.back().is_none_or(|second| second.t != t) {

@@ -31,6 +31,10 @@ pub struct Config {
     pub refusals_cost: bool,
     /// The share of each limit that a stranger with the same credential spends.
     pub stranger: Share,
+    /// How many tokens an answer of a model takes, at most what its request allows; a few unless said.
+    pub answer_tokens: Option<u64>,
+    /// Whether what an answer did not take of its reservation is taken back.
+    pub settle: bool,
     /// How long each admitted response is delayed.
     pub latency: Duration,
     /// By how much at most a request is delayed before it is counted, and its response again.
@@ -55,6 +59,8 @@ impl Default for Config {
             retry_after_always: false,
             refusals_cost: false,
             stranger: Share::default(),
+            answer_tokens: None,
+            settle: false,
             latency: Duration::ZERO,
             jitter: Duration::ZERO,
             error_rate: Share::default(),
@@ -81,6 +87,8 @@ impl From<SandboxArgs> for Config {
             retry_after_always: args.retry_after_always,
             refusals_cost: args.refusals_cost,
             stranger: args.stranger,
+            answer_tokens: args.answer_tokens,
+            settle: args.settle,
             latency: args.latency,
             jitter: args.jitter,
             error_rate: args.error_rate,
@@ -106,6 +114,8 @@ pub(super) struct Plan {
     pub(super) refusals_cost: bool,
     pub(super) stranger: Share,
     pub(super) error_rate: Share,
+    pub(super) answer_tokens: Option<u64>,
+    pub(super) settle: bool,
     pub(super) seed: u64,
 }
 
@@ -134,6 +144,8 @@ impl Plan {
             refusals_cost: config.refusals_cost,
             stranger: config.stranger,
             error_rate: config.error_rate,
+            answer_tokens: config.answer_tokens,
+            settle: config.settle,
             seed: config.seed,
         })
     }

@@ -4,7 +4,7 @@ use super::errors::{Shape, json_response};
 use super::headers::{Family, HeaderWriter};
 use super::ledger::{Admission, Ledger};
 use super::llm::{Ask, Endpoint};
-use super::plan::{Plan, scatter};
+use super::plan::{NamedLimit, Plan, scatter};
 use super::{Config, SandboxError};
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, header};
@@ -100,7 +100,14 @@ impl Service {
                 }
                 match (fault, &ask) {
                     (Some(status), _) => shape.fault(status),
-                    (None, Some(ask)) => ask.reply(n, self.plan.seed),
+                    (None, Some(ask)) => {
+                        let answered = ask.answer(n, &self.plan);
+                        if self.plan.settle {
+                            let unused = ask.max_output_tokens - answered.output_tokens;
+                            self.ledger.lock().give_back(credential, &self.outputs(unused));
+                        }
+                        answered.response
+                    }
                     (None, None) => {
                         let echo = Echo { path, method: head.method.as_str(), n };
                         json_response(StatusCode::OK, &echo)
@@ -177,6 +184,15 @@ impl Service {
         Ok(costs.collect())
     }
 
+    /// So many tokens of answers, as each limit counts them.
+    fn outputs(&self, tokens: u64) -> Vec<u64> {
+        let counted = |limit: &NamedLimit| match limit.spec.dimension.as_str() {
+            "tokens" | "output_tokens" => tokens,
+            _ => 0,
+        };
+        self.plan.named.iter().map(counted).collect()
+    }
+
     /// Different credentials are different accounts.
     fn credential(&self, headers: &HeaderMap) -> u64 {
         let value = headers.get(header::AUTHORIZATION).or_else(|| headers.get("x-api-key"));
@@ -251,6 +267,28 @@ mod tests {
             assert_eq!(answer.status(), status, "{name}: {value}");
         }
     }
+    #[tokio::test]
+    async fn what_an_answer_did_not_take_is_taken_back_where_that_is_asked_for() {
+        for (settle, admitted, spent) in [(false, 1, 600), (true, 5, 500)] {
+            let config = Config {
+                limits: vec!["tokens=1000/1h".parse().expect("a limit")],
+                answer_tokens: Some(100),
+                settle,
+                ..Config::default()
+            };
+            let service = Service::new(&config).expect("a service");
+            for _ in 0..20 {
+                let request = Request::post("/v1/chat/completions");
+                let request = request.body(Body::from(r#"{"messages": [], "max_tokens": 600}"#));
+                drop(service.answer(request.expect("a request")).await);
+            }
+            let report = service.ledger.lock().report();
+            // Whoever asks for 600 needs 600 to be there; each takes 100.
+            assert_eq!(report["admitted"], admitted);
+            assert_eq!(report["dimensions"]["tokens"]["spent"], spent);
+        }
+    }
+
     #[tokio::test]
     async fn failures_are_charged_and_latency_delays_what_was_admitted() {
         let config = Config {

@@ -8,6 +8,7 @@ mod body;
 mod detector;
 mod ietf;
 mod keyed;
+mod lexicon;
 mod list;
 mod merge;
 mod name;

@@ -3,6 +3,7 @@
 //! `X-RateLimit-UserReset`, `x-app-limit-24hour-limit`. A name has a *stem* (`X-RateLimit`), the
 //! *role* of the value (limit, remaining, ...), and a *subject*: the words that are left.
 
+use super::lexicon::Lexicon;
 use super::relevance::LONGEST_NAME;
 use super::value::{self, Unit};
 use smallvec::SmallVec;
@@ -34,7 +35,7 @@ pub(super) enum Role {
 }
 
 /// The words of roles. Looked up by the last word of a name first, then by the first, then between.
-const ROLES: &[(&str, Role)] = &[
+static ROLES: Lexicon<Role> = Lexicon::new(&[
     ("limit", Role::Limit),
     ("remaining", Role::Remaining),
     ("reset", Role::Reset),
@@ -92,10 +93,10 @@ const ROLES: &[(&str, Role)] = &[
     ("claim", Role::Other),
     ("utilization", Role::Other),
     ("currentrequest", Role::Other),
-];
+]);
 
 /// Words behind `reset`, `interval` and the like that say in which unit or form.
-const UNITS: &[(&str, Unit)] = &[
+static UNITS: Lexicon<Unit> = Lexicon::new(&[
     ("ms", Unit::Millis),
     ("millis", Unit::Millis),
     ("milliseconds", Unit::Millis),
@@ -110,7 +111,7 @@ const UNITS: &[(&str, Unit)] = &[
     ("at", Unit::Told),
     ("in", Unit::Told),
     ("after", Unit::Told),
-];
+]);
 
 /// One name, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,12 +131,38 @@ pub(super) struct Name<'a> {
 
 impl<'a> Name<'a> {
     /// Takes a name apart, if it has a stem and a role.
+    #[inline]
     pub(super) fn parse(name: &'a str) -> Option<Self> {
+        Self::plain(name).or_else(|| Self::general(name))
+    }
+
+    /// The names that most servers use, without a look into any table.
+    fn plain(name: &'a str) -> Option<Self> {
+        const STEMS: [&str; 3] = ["x-ratelimit", "ratelimit", "x-rate-limit"];
+        const WORDS: [(&str, Role); 3] =
+            [("limit", Role::Limit), ("remaining", Role::Remaining), ("reset", Role::Reset)];
+        let stem = STEMS.into_iter().find(|stem| begins(name, stem))?;
+        let (stem, rest) = name.split_at_checked(stem.len())?;
+        let rest = rest.strip_prefix('-')?;
+        let (word, role) = WORDS.into_iter().find(|(word, _)| begins(rest, word))?;
+        let mut subject = Words::new();
+        match rest[word.len()..].strip_prefix('-') {
+            Some(only) if is(only, "requests") || is(only, "tokens") => subject.push(only),
+            None if rest.len() == word.len() => {}
+            _ => return None,
+        }
+        let role_first = !subject.is_empty();
+        let (unit, glued, implied) = (Unit::Told, false, false);
+        Some(Self { stem, subject, role, unit, role_first, glued, implied })
+    }
+
+    /// Any name.
+    fn general(name: &'a str) -> Option<Self> {
         // A proxy repeats what its upstream said; what it says itself counts.
         if name.len() > LONGEST_NAME || begins(name, "llm_provider-") {
             return None;
         }
-        let words: Words<'a> = name.split('-').collect();
+        let words = words(name);
         let (mut subject, end) = stem(&words)?;
         let bytes: usize = words[..end].iter().map(|word| word.len() + 1).sum();
         let mut parsed = Self {
@@ -168,16 +195,16 @@ impl<'a> Name<'a> {
         let mut told = false;
         while let [shorter @ .., last] = body
             && !shorter.is_empty()
-            && let Some(unit) = find(UNITS, last)
+            && let Some(unit) = UNITS.find(last)
         {
             (self.unit, body, told) = (if told { self.unit } else { unit }, shorter, true);
         }
         if let [shorter @ .., word] = body
-            && let Some(role) = find(ROLES, word)
+            && let Some(role) = ROLES.find(word)
             && let Some(role) = measured(role, told)
         {
             let named =
-                role == Role::Scope && shorter.iter().any(|word| find(ROLES, word).is_some());
+                role == Role::Scope && shorter.iter().any(|word| ROLES.find(word).is_some());
             if !named {
                 self.role = role;
                 subject.extend_from_slice(shorter);
@@ -188,7 +215,7 @@ impl<'a> Name<'a> {
             }
         }
         self.unit = Unit::Told;
-        if let Some(role) = find(ROLES, rest[0])
+        if let Some(role) = ROLES.find(rest[0])
             && !before.is_empty()
         {
             (self.role, self.role_first) = (role, true);
@@ -202,7 +229,7 @@ impl<'a> Name<'a> {
             return Some(());
         }
         if let Some(at) = rest.iter().position(|word| is(word, "remaining") || is(word, "limit")) {
-            self.role = find(ROLES, rest[at])?;
+            self.role = ROLES.find(rest[at])?;
             subject
                 .extend(rest.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, word)| *word));
             return Some(());
@@ -212,6 +239,21 @@ impl<'a> Name<'a> {
         self.implied = true;
         rest.iter().all(|word| value::named_span(word).is_some() || number(word)).then_some(())
     }
+}
+
+/// The words between hyphens. To look for a hyphen in so short a text by the means for long ones takes
+/// longer than all else that is done with a name.
+fn words(name: &str) -> Words<'_> {
+    let mut words = Words::new();
+    let mut from = 0;
+    for (at, byte) in name.bytes().enumerate() {
+        if byte == b'-' {
+            words.push(&name[from..at]);
+            from = at + 1;
+        }
+    }
+    words.push(&name[from..]);
+    words
 }
 
 /// The role of a word that a unit stands behind: `interval-ms`, `remaining-seconds`.
@@ -249,7 +291,7 @@ fn stem<'a>(words: &[&'a str]) -> Option<(Words<'a>, usize)> {
     let (last, before) = words.split_last()?;
     let vendor = |word: &&&str| !is(word, "x") && !is(word, "ms");
     let quantity =
-        matches!(find(ROLES, last), Some(Role::Limit | Role::Remaining | Role::Reset | Role::Used));
+        matches!(ROLES.find(last), Some(Role::Limit | Role::Remaining | Role::Reset | Role::Used));
     for (at, word) in before.iter().enumerate() {
         // `x-ms-user-quota-remaining`, `x-app-limit-24hour-limit`
         if is(word, "quota") || (is(word, "limit") && quantity) {
@@ -271,19 +313,19 @@ fn stem<'a>(words: &[&'a str]) -> Option<(Words<'a>, usize)> {
 fn unglued(word: &str) -> Option<(&str, Role)> {
     const GLUED: [&str; 4] = ["remaining", "limit", "reset", "used"];
     let end = GLUED.into_iter().find(|end| word.len() > end.len() && ends(word, end))?;
-    Some((&word[..word.len() - end.len()], find(ROLES, end)?))
-}
-
-pub(super) fn find<T: Copy>(table: &[(&str, T)], word: &str) -> Option<T> {
-    table.iter().find(|(known, _)| is(known, word)).map(|(_, found)| *found)
+    Some((&word[..word.len() - end.len()], ROLES.find(end)?))
 }
 
 pub(super) fn number(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// Whether two words are the same but for the case of ASCII letters. Most bytes are equal, and most
+/// words that are not the same differ in the first.
+#[inline]
 pub(super) fn is(word: &str, other: &str) -> bool {
-    word.eq_ignore_ascii_case(other)
+    let same = |(a, b): (u8, u8)| a == b || (a ^ b == 32 && a.is_ascii_alphabetic());
+    word.len() == other.len() && word.bytes().zip(other.bytes()).all(same)
 }
 
 pub(super) fn begins(name: &str, prefix: &str) -> bool {
@@ -357,6 +399,24 @@ mod tests {
         ] {
             let expected = (stem.to_owned(), role, subject.to_owned());
             assert_eq!(parts(name), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn rule_8_plain_names_mean_what_they_would_mean_in_general() {
+        for stem in ["X-RateLimit", "ratelimit", "x-rate-limit", "X-Rate-Limit"] {
+            for role in ["Limit", "remaining", "RESET"] {
+                for subject in ["", "-Requests", "-tokens"] {
+                    let name = format!("{stem}-{role}{subject}");
+                    assert!(Name::plain(&name).is_some(), "{name}");
+                    assert_eq!(Name::plain(&name), Name::general(&name));
+                }
+            }
+        }
+        for name in
+            ["x-ratelimit-limit-", "x-ratelimits-limit", "x-ratelimit", "x-ratelimit-r\u{e9}"]
+        {
+            assert_eq!(Name::plain(name), None, "{name}");
         }
     }
 

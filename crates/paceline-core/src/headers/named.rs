@@ -64,9 +64,10 @@ pub(super) fn read(headers: &Headers<'_>, reading: &mut Reading) {
             reading.reason = reading.reason.take().or_else(|| label(value));
         }
         // Of several words for it the most specific counts.
-        let word = field.rsplit('-').next().unwrap_or_default();
-        let rank = SCOPES.iter().position(|known| is(known, word));
-        if let Some(rank) = rank.filter(|_| name.role == Role::Scope && name.subject.is_empty())
+        if name.role == Role::Scope
+            && name.subject.is_empty()
+            && let Some(word) = field.rsplit('-').next()
+            && let Some(rank) = SCOPES.iter().position(|known| is(known, word))
             && bucket.is_none_or(|(best, _)| rank < best)
             && value::named_span(value).is_none()
         {

@@ -146,10 +146,16 @@ pub(super) fn matches(pattern: &str, host: &str) -> bool {
 pub(super) fn host_and_path(url: &str) -> Option<(&str, &str)> {
     let scheme = url.bytes().take_while(u8::is_ascii_alphanumeric).count();
     let rest = url[scheme..].strip_prefix("://").unwrap_or(url);
-    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let host = authority.rsplit('@').next()?.split(':').next()?;
-    (!host.is_empty()).then(|| (host, path.split(['?', '#']).next().unwrap_or_default()))
+    let (authority, path) = rest.split_at(until(rest, b"/?#\\"));
+    let user = authority.bytes().rposition(|b| b == b'@').map_or(0, |at| at + 1);
+    let host = &authority[user..];
+    let host = &host[..until(host, b":")];
+    (!host.is_empty()).then(|| (host, &path[..until(path, b"?#")]))
+}
+
+/// Where the first of these bytes is, or the end. A URL is short, and this is asked for each response.
+fn until(text: &str, ends: &[u8]) -> usize {
+    text.bytes().position(|b| ends.contains(&b)).unwrap_or(text.len())
 }
 
 /// Limits that are documented for a host, by the prefix of the path that they govern: known before

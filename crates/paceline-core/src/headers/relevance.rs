@@ -42,20 +42,18 @@ pub(super) const LONGEST_NAME: usize = 96;
 
 /// Whether a header of that name may say anything of limits.
 pub(super) fn is_relevant(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    if bytes.len() > LONGEST_NAME {
+    // Names are ASCII (RFC 9110 §5.1).
+    if name.len() > LONGEST_NAME || !name.is_ascii() {
         return false;
     }
     let mut state = 0;
-    let mut found = 0;
-    for byte in bytes {
-        // Names are ASCII (RFC 9110 §5.1).
-        let Some(mask) = MASKS.get(usize::from(*byte)) else { return false };
-        state = (state << 1 | FIRSTS) & mask;
-        found |= state;
+    for byte in name.bytes() {
+        state = (state << 1 | FIRSTS) & MASKS[usize::from(byte & 127)];
+        if state & LASTS != 0 {
+            return true;
+        }
     }
-    found & LASTS != 0
-        || EXACT.iter().any(|exact| exact.len() == bytes.len() && exact.eq_ignore_ascii_case(name))
+    EXACT.iter().any(|exact| exact.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What the words of a name mean that are left when its stem and its role are taken away: what is
 //! metered, over which window, and what the server calls that limit.
 
-use super::name::{Words, begins, find, is, label, number};
+use super::lexicon::Lexicon;
+use super::name::{Words, begins, is, label, number};
 use super::value;
 use crate::{Dimension, Window};
 
@@ -17,7 +18,7 @@ pub(super) struct Subject {
 const CALLS: [&str; 8] = ["requests", "request", "req", "reqs", "calls", "call", "per", "this"];
 
 /// Words for what else is metered. Whoever does not spend it is not held up by its limit.
-const METERED: [(&str, &str); 26] = [
+static METERED: Lexicon<&str> = Lexicon::new(&[
     ("points", "points"),
     ("credit", "credits"),
     ("credits", "credits"),
@@ -44,11 +45,11 @@ const METERED: [(&str, &str); 26] = [
     ("conn", "connections"),
     ("connections", "connections"),
     ("tstu", "tstu"),
-];
+]);
 
 /// The unit that a word names, apart from requests and tokens.
 pub(super) fn metered(word: &str) -> Option<Dimension> {
-    Dimension::new(find(&METERED, word)?).ok()
+    Dimension::new(METERED.find(word)?).ok()
 }
 
 impl Subject {
@@ -56,8 +57,13 @@ impl Subject {
     /// window is what is metered, as in Kong's `Limit-videos-minute`.
     pub(super) fn of(words: &[&str], unit_first: bool) -> Self {
         let mut subject = Self::default();
-        if words.is_empty() || (words.len() == 1 && is(words[0], "requests")) {
-            return subject;
+        match words {
+            [] => return subject,
+            [only] if is(only, "requests") => return subject,
+            [only] if is(only, "tokens") => {
+                return Self { dimension: tokens_of(words), ..subject };
+            }
+            _ => {}
         }
         let mut count = "";
         let mut left = Words::new();

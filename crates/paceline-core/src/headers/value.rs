@@ -1,6 +1,7 @@
 //! The forms in which servers write counts, spans and instants. What cannot be believed is dropped,
 //! never guessed: a limiter without a number backs off by itself, one with a wrong number does not.
 
+use super::lexicon::Lexicon;
 use super::name::{begins, ends};
 use crate::{Limit, Window};
 use jiff::SignedDuration;
@@ -114,7 +115,7 @@ pub fn window(text: &str, unit: Unit) -> Option<Window> {
 /// taken for 30 days.
 #[must_use]
 pub fn named_span(word: &str) -> Option<Duration> {
-    const WORDS: [(&str, u64); 26] = [
+    static WORDS: Lexicon<u64> = Lexicon::new(&[
         ("second", 1),
         ("secondly", 1),
         ("sec", 1),
@@ -141,7 +142,7 @@ pub fn named_span(word: &str) -> Option<Duration> {
         ("month", 2_592_000),
         ("monthly", 2_592_000),
         ("year", 31_536_000),
-    ];
+    ]);
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     let (number, name) = word.split_at(digits);
     let many: u64 = if number.is_empty() { 1 } else { number.parse().ok()? };
@@ -152,7 +153,7 @@ pub fn named_span(word: &str) -> Option<Duration> {
     if number.is_empty() && name.len() < 3 {
         return None;
     }
-    let scale = WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name))?.1;
+    let scale = WORDS.find(name)?;
     seconds(many.checked_mul(scale)?).filter(|span| !span.is_zero())
 }
 

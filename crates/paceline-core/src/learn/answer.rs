@@ -1,6 +1,6 @@
 //! What an answer says of one limit, and how that is taken over by the way in which its server counts.
 
-use super::{BLUR, FARTHEST, ROUNDED, SLIGHT, bounded, estimate, told_reset};
+use super::{BLUR, FARTHEST, OFTEN, ROUNDED, SLIGHT, bounded, estimate, told_reset};
 use crate::lane::Lane;
 use crate::{Amount, Limit, Origin, Signal, Tick, Window};
 use std::time::Duration;
@@ -12,6 +12,8 @@ pub(super) struct Answer<'a> {
     pub(super) told: Option<u64>,
     /// What the server may or may not have counted.
     pub(super) uncertain: Amount,
+    /// Whether nothing else is under way any more.
+    pub(super) alone: bool,
     /// Whether the answer to a later request was seen before.
     pub(super) late: bool,
     pub(super) rejected: bool,
@@ -27,7 +29,8 @@ impl Answer<'_> {
         let reset = told_reset(self.signal).map(|reset| self.now.after(reset.min(FARTHEST)));
         let fixed = lane.as_fixed();
         let known = fixed.as_ref().and_then(|fixed| fixed.reset(self.now));
-        let last = fixed.and_then(|fixed| fixed.last_reset(self.now));
+        let last = fixed.as_ref().and_then(|fixed| fixed.last_reset(self.now));
+        let heard = fixed.and_then(|fixed| fixed.heard);
         let blur = BLUR.min(lane.limit().window.duration());
         // More is left than there can be in the present window, so it is over, however little later the
         // next one is told to end.
@@ -47,19 +50,25 @@ impl Answer<'_> {
         let moved = reset
             .zip(known)
             .is_some_and(|(told, known)| told > known.after((ROUNDED + SLIGHT).max(blur)));
-        let half = lane.limit().units / 2;
-        let fell = self.signal.remaining.is_some_and(|left| left <= half);
-        if moved && is_early && fell && !self.late && !self.rejected {
-            // Just after its end has moved on, whole seconds tell it one too late.
-            let told =
-                told_reset(self.signal).map(|told| told.as_millis().saturating_sub(500) / 1_000);
-            let told = told.and_then(|secs| u64::try_from(secs.max(1)).ok());
-            let told = told.and_then(|secs| Window::from_duration(Duration::from_secs(secs)));
-            let window = self.signal.window.or(told).unwrap_or(lane.limit().window);
-            lane.slide(window, self.signal.remaining.unwrap_or(0), self.now);
+        let fell = |share| {
+            let most = lane.limit().units / 4 * share;
+            self.signal.remaining.is_some_and(|left| left <= most)
+        };
+        // Ends that are told in whole seconds move on by one at once, and not with the time that passes.
+        let jumped = reset.zip(known).zip(heard).is_some_and(|((told, known), heard)| {
+            told > known.after(self.now.since(heard) + ROUNDED / 2)
+        });
+        let moves = (moved && fell(2)) || (jumped && !came_back && fell(3));
+        if moves && is_early && !self.late && !self.rejected {
+            let window = self.signal.window.or(self.told_span()).unwrap_or(lane.limit().window);
+            let predicted = lane.as_fixed().and_then(|fixed| fixed.doubt);
+            let predicted = predicted.unwrap_or_else(|| lane.remaining(self.now));
+            let told = self.signal.remaining.map_or(Amount::ZERO, Amount::units);
+            lane.slide(window, told.min(predicted), self.now);
             return self.teach_span(lane);
         }
         let mut limit = Limit::clone(lane.limit());
+        let supposed = limit.window;
         if let Some(units) = self.told {
             (limit.units, limit.burst) = (units, units);
         }
@@ -78,28 +87,46 @@ impl Answer<'_> {
             limit.window = least;
         }
         limit.window = bounded(limit.window, limit.units);
+        // Its length was stated, or seen before.
+        let sure = limit.origin == Origin::Confirmed || limit.window == supposed;
         lane.relimit(limit, self.now);
         let whole = Amount::units(lane.limit().units);
         let before = lane.remaining(self.now);
         let window = lane.limit().window.as_nanos();
         let Some(fixed) = lane.as_fixed() else { return };
+        fixed.roll(whole, window, self.now);
+        if next_window {
+            (fixed.aim, fixed.doubt) = (None, None);
+        }
         // Of the resets told for one window the earliest is the least blurred. What differs no more
         // than the time that an answer takes says nothing new.
         let slight = SLIGHT.min(Duration::from_nanos(window / 256));
+        let same = |told: Tick, known: Tick| known <= told.after(slight) && !next_window;
+        let confirmed =
+            reset.is_some_and(|told| known.is_none_or(|known| told <= known.after(slight)));
+        if (confirmed || next_window)
+            && fixed.heard.is_none_or(|heard| self.now.since(heard) >= OFTEN)
+        {
+            fixed.heard = Some(self.now);
+        }
         let reset = match (reset, known) {
-            (Some(told), Some(known)) if !next_window => {
-                Some(if known <= told.after(slight) { known } else { told })
-            }
+            (Some(told), Some(known)) if same(told, known) => Some(known),
             (told, known) => told.or(known),
         };
-        let left = match self.signal.remaining {
-            Some(left) => {
-                let late = self.late && !next_window;
-                reconcile_window(before, Amount::units(left), self.uncertain, late)
+        let mut left = before;
+        if let Some(told) = self.signal.remaining.map(Amount::units) {
+            // Where all that is left may be under way already, the answers to that are waited for, which
+            // takes no longer than they do: a stranger would be noticed only when nothing is left. The
+            // last of them tells what they left.
+            let late = self.late && !next_window;
+            let least = fixed.doubt.take().map(|least| least.min(told));
+            left = reconcile(least.unwrap_or(before), told, self.uncertain, late);
+            if told <= self.uncertain && !self.alone {
+                fixed.doubt = least.or(Some(before.min(told)));
+                left = Amount::ZERO;
             }
-            None => before,
-        };
-        fixed.told(left, whole, reset, window, self.now);
+        }
+        fixed.told(left, whole, reset, sure, window, self.now);
     }
 
     /// The span that slides: its end is told as that of the newest request in it, or later by rounding.
@@ -108,13 +135,24 @@ impl Answer<'_> {
         self.signal.window.or(told)
     }
 
+    /// The same where its end has just moved on: whole seconds tell it one too late.
+    fn told_span(&self) -> Option<Window> {
+        let millis = told_reset(self.signal)?.as_millis().saturating_sub(500);
+        let secs = u64::try_from(millis / 1_000).ok()?.max(1);
+        Window::from_duration(Duration::from_secs(secs))
+    }
+
     /// Follows a limit that holds in any span of its window.
     fn teach_span(&self, lane: &mut Lane) {
         let mut limit = Limit::clone(lane.limit());
         if let Some(units) = self.told {
             (limit.units, limit.burst) = (units, units);
         }
-        if let Some(span) = self.span().filter(|span| *span < limit.window) {
+        // Rounding tells it up to a second too long; beyond that it was taken for too short.
+        let longest = limit.window.duration() + ROUNDED + SLIGHT;
+        if told_reset(self.signal).is_some_and(|told| told > longest) {
+            limit.window = self.signal.window.or(self.told_span()).unwrap_or(limit.window);
+        } else if let Some(span) = self.span().filter(|span| *span < limit.window) {
             limit.window = span;
         }
         lane.relimit(limit, self.now);
@@ -160,16 +198,6 @@ impl Answer<'_> {
                 lane.set_remaining(after, self.now);
             }
         }
-    }
-}
-
-/// Rule 10, in a window that nothing refills: where all that is left may be under way already, the
-/// answers to that are waited for, which takes no longer than they do. A stranger with the same key
-/// would be noticed only when nothing is left.
-fn reconcile_window(predicted: Amount, told: Amount, uncertain: Amount, late: bool) -> Amount {
-    match told <= uncertain {
-        true => Amount::ZERO,
-        false => reconcile(predicted, told, uncertain, late),
     }
 }
 

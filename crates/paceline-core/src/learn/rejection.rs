@@ -1,6 +1,7 @@
 //! What a rejection teaches: to stay away, and where nothing else tells the limit, that too.
 
 use super::FLOOR;
+use crate::fixed::{AGAIN, DEAR, SOONEST};
 use crate::lane::Lane;
 use crate::state::{Phase, Receipt, ScopeState};
 use crate::{Amount, Dimension, Limit, Origin, Policy, Reading, Tick, Window};
@@ -47,8 +48,8 @@ impl ScopeState {
     }
 
     /// A server that states no limit tells one all the same: what passed before it said for how long to
-    /// stay away. Requests up to there are sure to pass in the next window; those after it are tried one
-    /// at a time, so that a window costs one rejection and not one for each caller.
+    /// stay away. As much passes again in as long a time, the wait included, however it counts; spread
+    /// evenly, so that what is refused is one and not one for each caller.
     fn learn_from_rejection(
         &mut self,
         receipt: &Receipt,
@@ -67,23 +68,43 @@ impl ScopeState {
         let mut limit = Limit::clone(lane.limit());
         let (hold, Some(fixed)) = (self.hold, lane.as_fixed()) else { return };
         fixed.roll(Amount::units(limit.units), limit.window.as_nanos(), now);
-        let passed = fixed.spent.minus(in_flight).whole().min(Limit::MOST);
-        let seen = fixed.began.map_or(Duration::ZERO, |began| now.since(began)) + told;
-        // Nothing passed: it is not the limit that is lower, but the window that is longer.
-        let too_soon = passed == 0 && fixed.quiet > 0;
-        if !repeated {
-            let known = limit.window.duration();
-            let longest = if fixed.quiet > 0 { known.min(seen) } else { seen };
-            // Beyond the longest hold one goes first long before the window is over.
-            let longer = if is_beyond { known.max(told) } else { known + told };
-            let window = if too_soon { longer } else { longest };
-            limit.window = Window::from_duration(window).unwrap_or(limit.window);
+        if repeated {
+            return;
         }
-        if !too_soon {
-            limit.units = passed.max(1);
-            limit.burst = limit.units;
+        let passed = fixed.passed.plus(fixed.spent).minus(in_flight).whole().min(Limit::MOST);
+        let took = fixed.since.map_or(Duration::ZERO, |since| now.since(since)) + told;
+        let known = limit.window.duration();
+        let window = if passed == 0 {
+            // It is not the limit that is lower, but the window that is longer. Beyond the longest hold one
+            // goes first long before the window is over.
+            match fixed.quiet {
+                0 => took,
+                _ if is_beyond => known.max(told),
+                _ => known + told,
+            }
+        } else if fixed.quiet == 0 {
+            // Now it was counted from the beginning. Waits are told in whole seconds, and windows last
+            // some; a little more leaves room for a request that comes early.
+            limit.units = passed;
+            let whole = Duration::from_secs(took.as_secs());
+            let one = fixed.passed.is_zero() && !whole.is_zero();
+            let window = if one { whole } else { took };
+            window + window / 64
+        } else {
+            // So much passed in all that time, the hold included: the server allows no more.
+            let units = limit.units.min(passed);
+            let before = part_of(known, units, limit.units);
+            limit.units = units;
+            part_of(took, units, passed).max(before)
+        };
+        limit.window = Window::from_duration(window).unwrap_or(limit.window);
+        limit.burst = limit.units;
+        if passed > 0 || fixed.quiet > 0 {
+            let dear = told.as_nanos() * u128::from(DEAR) / u128::from(limit.window.as_nanos());
+            let again = u8::try_from(dear).unwrap_or(AGAIN).clamp(SOONEST, AGAIN);
+            fixed.quiet = AGAIN + 1 - again;
         }
-        fixed.quiet = u8::from(fixed.began.is_some());
+        (fixed.passed, fixed.since) = (Amount::ZERO, None);
         fixed.reset = Some(hold);
         lane.relimit(limit, now);
     }
@@ -101,4 +122,10 @@ impl ScopeState {
             lane.relimit(limit, now);
         }
     }
+}
+
+/// So much of `span` as `part` is of `whole`.
+fn part_of(span: Duration, part: u64, whole: u64) -> Duration {
+    let nanos = span.as_nanos() * u128::from(part) / u128::from(whole.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

@@ -42,6 +42,12 @@ impl Counter for Bucket {
         self.level = self.level.saturating_sub(u128::from(cost) * self.limit.window_u128());
     }
 
+    fn give_back(&mut self, now: u64, cost: u64) {
+        self.refill(now);
+        let more = u128::from(cost) * self.limit.window_u128();
+        self.level = full(self.limit).min(self.level + more);
+    }
+
     fn standing(&mut self, now: u64) -> (u64, u64) {
         self.refill(now);
         let whole = self.level / self.limit.window_u128();

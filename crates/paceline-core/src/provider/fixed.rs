@@ -61,6 +61,12 @@ impl Counter for Fixed {
         self.used += cost;
     }
 
+    fn give_back(&mut self, now: u64, cost: u64) {
+        if now < self.closes {
+            self.used = self.used.saturating_sub(cost);
+        }
+    }
+
     fn standing(&mut self, now: u64) -> (u64, u64) {
         match self.anchor {
             _ if now < self.closes => {

@@ -42,6 +42,10 @@ impl Counter for Gcra {
         self.due = self.due.max(self.scaled(now)) + spacing;
     }
 
+    fn give_back(&mut self, _now: u64, cost: u64) {
+        self.due = self.due.saturating_sub(u128::from(cost) * self.limit.window_u128());
+    }
+
     fn standing(&mut self, now: u64) -> (u64, u64) {
         (u64::from(self.wait(now, 1) == 0), self.time_until_due(now))
     }

@@ -45,6 +45,17 @@ impl Counter for Sliding {
         self.used += cost;
     }
 
+    fn give_back(&mut self, now: u64, cost: u64) {
+        self.forget(now);
+        let mut left = cost;
+        for (_, counted) in self.log.iter_mut().rev() {
+            let less = left.min(*counted);
+            *counted -= less;
+            left -= less;
+            self.used -= less;
+        }
+    }
+
     fn standing(&mut self, now: u64) -> (u64, u64) {
         self.forget(now);
         let newest = self.log.back().map_or(0, |(leaves, _)| leaves - now);

@@ -23,6 +23,7 @@ local SECOND = 1000000000
 local PATIENCE, REMEMBERED, KEPT = 30 * SECOND, 600 * SECOND, 10
 local SOON, NO_ANSWER = 5 * SECOND, 150 * SECOND
 local FLOOR, BLUR, ROUNDED, SLIGHT = SECOND / 10, 1.5 * SECOND, SECOND, SECOND / 100
+local OFTEN = SECOND / 4
 local MOST_LEARNED, FARTHEST, MOST = 8, 86400 * SECOND, 1000000000000
 local LONGEST = 3650 * 86400 * SECOND
 -- As in search.rs, where a search is { peak, passed, since, refused, streak }.
@@ -38,7 +39,9 @@ local YOUNG, OLD, BEGAN, BEFORE, OVER, LANES, QUICKEST = 9, 10, 11, 12, 13, 14, 
 local DIMENSION, UNITS, WINDOW, BURST, ORIGIN, ONE, DEPTH, FINENESS = 1, 2, 3, 4, 5, 6, 7, 8
 local KIND, LEVEL, ENTRIES, RESET, START, LAST, NAME = 9, 10, 11, 12, 13, 14, 15
 local SPREAD, DUE, QUIET, SEARCH = 16, 17, 18, 19
-local AGAIN = 6
+local OWN, DOUBT, TOLD, HEARD, AIM, PASSED_BEFORE, COUNTED = 20, 21, 22, 23, 24, 25, 26
+-- As in fixed.rs.
+local AGAIN, SOONEST, DEAR = 40, 6, 32
 local OPEN, FIRST, ASKING = 0, 1, 2
 local BUCKET, STRICT, FIXED, UNSTATED = 0, 1, 2, 3
 local REGISTRY, DEFAULT, ESTIMATED, CONFIRMED, BY_HAND = 0, 1, 2, 3, 4
@@ -160,33 +163,79 @@ local function window_of(lane)
   return ends, lane[LEVEL]
 end
 
--- Begins a window that is over anew. The end of the next one is the server's to tell.
-local function roll(lane)
-  local known = lane[RESET] ~= NEVER or lane[START] ~= NEVER
-  if known and window_of(lane) == NEVER then
-    -- What follows a window that was used up is spread, but not after a pause.
-    local limit, ended = lane[UNITS] * UNIT, lane[RESET]
-    if ended == NEVER then ended = lane[START] + lane[WINDOW] end
-    if lane[QUIET] > 0 then lane[QUIET] = min(lane[QUIET] + 1, 255) end
-    lane[SPREAD] = max(limit - lane[LEVEL], 0) <= floor(limit / 8) and -ended < lane[WINDOW]
-    if lane[RESET] ~= NEVER then lane[LAST] = lane[RESET] end
-    lane[LEVEL], lane[RESET], lane[START], lane[DUE] = 0, NEVER, NEVER, NEVER
-  end
+-- Whether a window that is over is followed by one that is spread, but not after a pause, and the windows
+-- since a rejection then.
+local function following(lane)
+  local limit, ended = lane[UNITS] * UNIT, lane[RESET]
+  if ended == NEVER then ended = lane[START] + lane[WINDOW] end
+  local quiet = lane[QUIET]
+  local refused = lane[KIND] == UNSTATED and quiet > 0 and lane[COUNTED] == NEVER
+  local used = max(limit - lane[LEVEL], 0) <= floor(limit / 8)
+  return (used or refused) and -ended < lane[WINDOW], quiet > 0 and min(quiet + 1, 255) or 0
 end
 
--- Whether more than was ever seen to pass is tried in the present window, instead of waited for.
-local function is_tried(lane)
-  if lane[KIND] ~= UNSTATED then return false end
-  local known = lane[RESET] ~= NEVER or lane[START] ~= NEVER
-  local quiet = lane[QUIET]
-  if quiet > 0 and known and window_of(lane) == NEVER then quiet = quiet + 1 end
-  return quiet == 0 or quiet > AGAIN
+-- Whether the present window is over.
+local function is_over(lane)
+  return (lane[RESET] ~= NEVER or lane[START] ~= NEVER) and window_of(lane) == NEVER
+end
+
+-- Forgets what is known of one window.
+local function open(lane)
+  lane[RESET], lane[START], lane[DUE] = NEVER, NEVER, NEVER
+  lane[OWN], lane[DOUBT], lane[TOLD], lane[HEARD], lane[AIM] = 0, -1, NEVER, NEVER, NEVER
+end
+
+-- Begins a window that is over anew. The end of the next one is the server's to tell.
+local function roll(lane)
+  if not is_over(lane) then return end
+  lane[SPREAD], lane[QUIET] = following(lane)
+  if lane[RESET] ~= NEVER then lane[LAST] = lane[RESET] end
+  if not lane[SPREAD] then lane[COUNTED] = NEVER end
+  lane[PASSED_BEFORE] = lane[COUNTED] ~= NEVER and lane[PASSED_BEFORE] + lane[LEVEL] or 0
+  lane[LEVEL] = 0
+  open(lane)
+end
+
+-- Whether nobody knows what passes in the present window, so that it is tried one at a time.
+local function is_unknown(lane, spread, quiet)
+  return lane[KIND] == UNSTATED and quiet == 0 and not spread
+end
+
+-- The limit, and what is tried beyond it where nobody stated one.
+local function tried(lane, quiet)
+  local limit = lane[UNITS] * UNIT
+  if lane[KIND] ~= UNSTATED or (quiet > 0 and quiet <= AGAIN) then return limit end
+  return limit + max(quiet == 0 and limit or floor(limit / 16), UNIT)
 end
 
 -- What is left of the present window after an instant.
 local function rest_of(lane, due)
-  local ends = window_of(lane)
+  local ends = lane[AIM] ~= NEVER and lane[AIM] or window_of(lane)
   return ends ~= NEVER and max(ends - due, 0) or 0
+end
+
+-- How long strangers take for an amount, if they go on as they did until that was last told.
+local function theirs(lane, amount)
+  local strange = max(lane[LEVEL] - lane[OWN], 0)
+  if lane[RESET] == NEVER or lane[TOLD] == NEVER or strange == 0 then return nil end
+  local rest = max(lane[RESET] - lane[TOLD], 0)
+  local elapsed = max(lane[WINDOW] - rest, floor(lane[WINDOW] / 4))
+  return (muldiv(elapsed, amount, strange))
+end
+
+-- When an amount fits beside what strangers spend until the end.
+local function clear(lane, amount, limit)
+  local span = theirs(lane, max(max(limit - lane[LEVEL], 0) - amount, 0))
+  if not span then return NEVER end
+  local when = max(lane[RESET] - span, 0, lane[DUE])
+  return when > lane[TOLD] + span and lane[RESET] or when
+end
+
+-- What is left for this side, beside what strangers spend from an instant until the end.
+local function ours(lane, limit, at)
+  local left, one = max(limit - lane[LEVEL], 0), theirs(lane, UNIT)
+  if not one then return left end
+  return max(left - muldiv(rest_of(lane, at), UNIT, max(one, 1)), 0)
 end
 
 -- Nanoseconds until an amount can be paid.
@@ -215,17 +264,17 @@ local function wait_lane(lane, amount)
     return due
   end
   local ends, spent = window_of(lane)
-  local fits = spent == 0 or spent + amount <= limit
-  if is_tried(lane) and not (fits and lane[QUIET] > 0) then return 0 end
-  -- What was spent counts as of a window that is not over, or as nothing.
-  local over = ends == NEVER and (lane[RESET] ~= NEVER or lane[START] ~= NEVER)
-  if fits then return over and 0 or max(lane[DUE], 0) end
-  return max(ends, 0)
+  local over, spread, quiet = is_over(lane), lane[SPREAD], lane[QUIET]
+  if over then spread, quiet = following(lane) end
+  if is_unknown(lane, spread, quiet) then return 0 end
+  limit = tried(lane, quiet)
+  if spent > 0 and spent + amount > limit then return max(ends, 0) end
+  return over and 0 or max(lane[DUE], clear(lane, amount, limit), 0)
 end
 
 -- How long what was spent counts: where that was only seen, a little longer than the window.
 local function lasting_of(lane)
-  return lane[ORIGIN] == BY_HAND and lane[WINDOW] or lane[WINDOW] + floor(lane[WINDOW] / 64)
+  return lane[ORIGIN] == BY_HAND and lane[WINDOW] or lane[WINDOW] + floor(lane[WINDOW] / 256)
 end
 
 local function spend_lane(lane, amount)
@@ -252,13 +301,14 @@ local function spend_lane(lane, amount)
   else
     roll(lane)
     if lane[START] == NEVER then lane[START] = 0 end
+    if lane[KIND] == UNSTATED and lane[COUNTED] == NEVER then lane[COUNTED] = 0 end
     if lane[SPREAD] then
       local due = lane[DUE] ~= NEVER and lane[DUE] or 0
-      local left = max(lane[UNITS] * UNIT - lane[LEVEL], UNIT)
+      local left = max(ours(lane, tried(lane, lane[QUIET]), due), UNIT)
       local step = muldiv(rest_of(lane, due), min(amount, left), left)
       lane[DUE] = due + (lane[RESET] ~= NEVER and step or min(step, SECOND))
     end
-    lane[LEVEL] = lane[LEVEL] + amount
+    lane[LEVEL], lane[OWN] = lane[LEVEL] + amount, lane[OWN] + amount
   end
 end
 
@@ -281,11 +331,12 @@ local function refund(lane, amount, at)
     if lane[START] ~= NEVER then began = min(began, lane[START]) end
     if at >= began then
       if lane[DUE] ~= NEVER then
-        local span, left = rest_of(lane, lane[DUE]), max(lane[UNITS] * UNIT - lane[LEVEL], 0)
-        if left == 0 then span, left = lane[WINDOW], lane[UNITS] * UNIT end
+        local limit = tried(lane, lane[QUIET])
+        local span, left = rest_of(lane, lane[DUE]), ours(lane, limit, lane[DUE])
+        if left == 0 then span, left = lane[WINDOW], limit end
         lane[DUE] = lane[DUE] - muldiv(span, amount, left)
       end
-      lane[LEVEL] = max(lane[LEVEL] - amount, 0)
+      lane[LEVEL], lane[OWN] = max(lane[LEVEL] - amount, 0), max(lane[OWN] - amount, 0)
     end
   end
 end
@@ -335,8 +386,11 @@ local function relimit(lane, limit)
     and (lane[KIND] == STRICT) == (limit[KIND] == STRICT) then
     return
   end
-  if limit[ORIGIN] == BY_HAND then lane[SEARCH] = nil end
+  if limit[ORIGIN] == BY_HAND then lane[SEARCH] = false end
   local stays = lane[KIND] >= FIXED and limit[KIND] ~= STRICT and limit[ORIGIN] ~= BY_HAND
+  -- What was spent frees as much later as the window is longer.
+  local stretched = lane[KIND] == STRICT and limit[KIND] == STRICT and lasting_of(lane)
+  stays = stays or stretched
   local used
   if not stays then
     if lane[KIND] == BUCKET then
@@ -349,10 +403,13 @@ local function relimit(lane, limit)
   end
   for _, field in ipairs({ UNITS, WINDOW, BURST, ORIGIN, NAME }) do lane[field] = limit[field] end
   compile(lane)
-  if not stays then
+  if stretched then
+    local longer = lasting_of(lane) - stretched
+    for _, entry in ipairs(lane[ENTRIES]) do entry[2] = entry[2] + longer end
+  elseif not stays then
     lane[KIND] = limit[KIND] == STRICT and STRICT or BUCKET
-    lane[LEVEL], lane[ENTRIES], lane[RESET], lane[START], lane[LAST] = 0, {}, NEVER, NEVER, NEVER
-    lane[SPREAD], lane[DUE], lane[QUIET] = false, NEVER, 0
+    lane[LEVEL], lane[ENTRIES], lane[LAST], lane[SPREAD], lane[QUIET] = 0, {}, NEVER, false, 0
+    open(lane)
     if used > 0 then spend_lane(lane, used) end
   end
 end
@@ -382,8 +439,14 @@ local function age(state)
     end
     -- What the first release did not know.
     lane[NAME], lane[SPREAD] = lane[NAME] or '', lane[SPREAD] or false
-    lane[DUE], lane[QUIET] = lane[DUE] or NEVER, lane[QUIET] or 0
+    lane[DUE], lane[QUIET], lane[SEARCH] = lane[DUE] or NEVER, lane[QUIET] or 0, lane[SEARCH] or false
+    if (lane[OWN] or -1) < 0 then lane[OWN] = lane[LEVEL] end
+    lane[DOUBT], lane[PASSED_BEFORE] = lane[DOUBT] or -1, lane[PASSED_BEFORE] or 0
     if lane[DUE] ~= NEVER then past(lane, DUE) end
+    for _, field in ipairs({ TOLD, HEARD, AIM, COUNTED }) do
+      lane[field] = lane[field] or NEVER
+      if lane[field] ~= NEVER then past(lane, field) end
+    end
     local search = lane[SEARCH]
     for field = SINCE_PASSED, search and REFUSED or 0 do
       if search[field] ~= NEVER then past(search, field) end
@@ -622,18 +685,26 @@ local function learning()
     correct(lane, signal, uncertain, late)
   end
 
-  -- Turns a window of the server's into a limit that holds in any span; it was spent evenly.
+  -- Turns a window of the server's into a limit that holds in any span; it was spent evenly since it began.
   local function slide(lane, left)
-    local spent = max(lane[UNITS] - left, 0) * UNIT
-    local part, step = floor(spent / 8), floor(lane[WINDOW] / 8)
+    local spent = max(lane[UNITS] * UNIT - left, 0)
+    local part, step = floor(spent / 8), floor(min(-lane[START], lane[WINDOW]) / 8)
     compile(lane)
     lane[KIND], lane[LEVEL], lane[ENTRIES] = STRICT, spent, {}
-    lane[RESET], lane[START], lane[LAST], lane[SPREAD], lane[DUE] = NEVER, NEVER, NEVER, false, NEVER
-    lane[QUIET] = 0
+    lane[LAST], lane[SPREAD], lane[QUIET] = NEVER, false, 0
+    open(lane)
     for k = 0, 7 do
       local opened, amount = -step * (7 - k), k == 7 and spent - 7 * part or part
       lane[ENTRIES][k + 1] = { opened, opened + lasting_of(lane) + 1, amount }
     end
+  end
+
+  -- The same where its end has just moved on: whole seconds tell it one too late.
+  local function told_span(signal, window)
+    if signal[S_WINDOW] > 0 then return signal[S_WINDOW] end
+    local millis = floor(signal[S_RESET] / (SECOND / 1000))
+    local told = max(floor(max(millis - 500, 0) / 1000), 1) * SECOND
+    return told <= LONGEST and told or window
   end
 
   -- Follows a limit that holds in any span of its window.
@@ -641,7 +712,12 @@ local function learning()
     local limit = limit_of(lane)
     if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
     local span = span_of(signal)
-    if span and span < limit[WINDOW] then limit[WINDOW] = span end
+    -- Rounding tells it up to a second too long; beyond that it was taken for too short.
+    if signal[S_RESET] > limit[WINDOW] + ROUNDED + SLIGHT then
+      limit[WINDOW] = told_span(signal, limit[WINDOW])
+    elseif span and span < limit[WINDOW] then
+      limit[WINDOW] = span
+    end
     relimit(lane, limit)
     if signal[S_LEFT] < 0 then return end
     local before = remaining(lane)
@@ -649,7 +725,7 @@ local function learning()
     if before > after + (floor(lane[UNITS] / 32) + 1) * UNIT then spend_lane(lane, before - after) end
   end
 
-  local function teach_window(lane, signal, uncertain, late, rejected)
+  local function teach_window(lane, signal, uncertain, alone, late, rejected)
     if lane[KIND] == STRICT then return teach_span(lane, signal, uncertain, late) end
     local fixed = lane[KIND] >= FIXED
     local reset = signal[S_RESET] >= 0 and min(signal[S_RESET], FARTHEST) or nil
@@ -669,16 +745,21 @@ local function learning()
     if reset and known and known > reset + blur and late then return end
     -- The end of a window stands still until it has come, and then all is there again.
     local is_early = known and known > floor(blur / 4)
-    local fell = signal[S_LEFT] >= 0 and signal[S_LEFT] <= floor(lane[UNITS] / 2)
+    local function fell(share)
+      return signal[S_LEFT] >= 0 and signal[S_LEFT] <= floor(lane[UNITS] / 4) * share
+    end
     local moved = reset and known and reset > known + max(ROUNDED + SLIGHT, blur)
-    if moved and is_early and fell and not late and not rejected then
-      local told = max(floor((floor(signal[S_RESET] / (SECOND / 1000)) - 500) / 1000), 1) * SECOND
-      if told > LONGEST then told = lane[WINDOW] end
-      lane[WINDOW] = signal[S_WINDOW] > 0 and signal[S_WINDOW] or told
-      slide(lane, signal[S_LEFT])
+    -- Ends that are told in whole seconds move on by one at once, and not with the time that passes.
+    local jumped = reset and known and fixed and lane[HEARD] ~= NEVER
+      and reset > known + max(-lane[HEARD], 0) + ROUNDED / 2
+    local moves = (moved and fell(2)) or (jumped and not came_back and fell(3))
+    if moves and is_early and not late and not rejected then
+      local predicted = lane[DOUBT] >= 0 and lane[DOUBT] or remaining(lane)
+      lane[WINDOW] = told_span(signal, lane[WINDOW])
+      slide(lane, min(signal[S_LEFT] * UNIT, predicted))
       return teach_span(lane, signal, uncertain, late)
     end
-    local limit = limit_of(lane)
+    local limit, supposed = limit_of(lane), lane[WINDOW]
     if signal[S_TOLD] > 0 then limit[UNITS], limit[BURST] = signal[S_TOLD], signal[S_TOLD] end
     local before = last
     if next_window then before = known end
@@ -696,30 +777,41 @@ local function learning()
       limit[WINDOW] = signal[S_IMPLIED]
     end
     limit[WINDOW] = bounded(limit[WINDOW], limit[UNITS])
+    -- Its length was stated, or seen before.
+    local sure = limit[ORIGIN] == CONFIRMED or limit[WINDOW] == supposed
     relimit(lane, limit)
     local whole, predicted = lane[UNITS] * UNIT, remaining(lane)
     if lane[KIND] < FIXED then return end
-    if not next_window and reset and known and known <= reset + min(SLIGHT, floor(lane[WINDOW] / 256)) then
-      reset = known
+    roll(lane)
+    if next_window then lane[AIM], lane[DOUBT] = NEVER, -1 end
+    local slight = min(SLIGHT, floor(lane[WINDOW] / 256))
+    if reset and (next_window or not known or reset <= known + slight)
+      and (lane[HEARD] == NEVER or -lane[HEARD] >= OFTEN) then
+      lane[HEARD] = 0
     end
+    if not next_window and reset and known and known <= reset + slight then reset = known end
     reset = reset or known
     local left = predicted
     if signal[S_LEFT] >= 0 then
-      left = signal[S_LEFT] * UNIT
       -- Where all that is left may be under way already, the answers to that are waited for.
-      if left <= uncertain then
-        left = 0
-      else
-        left = reconcile(predicted, left, uncertain, late and not next_window)
+      local told, least = signal[S_LEFT] * UNIT, nil
+      if lane[DOUBT] >= 0 then least = min(lane[DOUBT], told) end
+      lane[DOUBT] = -1
+      left = reconcile(least or predicted, told, uncertain, late and not next_window)
+      if told <= uncertain and not alone then
+        lane[DOUBT], left = least or min(predicted, told), 0
       end
     end
-    roll(lane)
     lane[LEVEL] = max(whole - left, 0)
     local untold = lane[RESET] == NEVER
+    if untold and reset and not sure then lane[AIM] = reset - min(ROUNDED, floor(max(reset, 0) / 2)) end
+    -- What was spent before anything was told was spent by nobody knows whom, nor when.
+    if untold then lane[OWN] = max(lane[OWN], lane[LEVEL]) end
+    if lane[LEVEL] > lane[OWN] then lane[TOLD] = 0 end
     lane[RESET] = reset or lane[RESET]
     if lane[START] == NEVER then lane[START] = 0 end
     if lane[DUE] ~= NEVER then
-      local even = muldiv(rest_of(lane, 0), UNIT, left + UNIT)
+      local even = muldiv(rest_of(lane, 0), UNIT, ours(lane, whole, 0) + UNIT)
       lane[DUE] = untold and reset and even or min(lane[DUE], even)
     end
   end
@@ -736,8 +828,8 @@ local function learning()
     if not signal[S_BUCKET] and signal[S_RESET] == 0 then return end
     local dimension, told = signal[S_DIMENSION], signal[S_TOLD]
     local others = since(of(state[OVER], dimension), of(before, dimension))
-    local uncertain = max(others - of(cost, dimension), 0) + of(state[YOUNG], dimension)
-      + of(state[OLD], dimension)
+    local in_flight = of(state[YOUNG], dimension) + of(state[OLD], dimension)
+    local uncertain = max(others - of(cost, dimension), 0) + in_flight
     local configured
     for _, lane in ipairs(state[LANES]) do
       if not configured and lane[DIMENSION] == dimension and lane[ORIGIN] == BY_HAND then
@@ -779,7 +871,7 @@ local function learning()
     if signal[S_BUCKET] then
       teach_bucket(learned, signal, uncertain, late)
     else
-      teach_window(learned, signal, uncertain, late, rejected)
+      teach_window(learned, signal, uncertain, in_flight == 0, late, rejected)
     end
   end
 
@@ -788,7 +880,7 @@ local function learning()
     local in_flight = of(state[YOUNG], 'requests') + of(state[OLD], 'requests')
     if #state[LANES] == 0 and told <= LONGEST then
       local lane = { 'requests', 1, told, 1, ESTIMATED, 0, 0, 1, UNSTATED, 0, {}, NEVER, NEVER, NEVER, '',
-        false, NEVER, 0 }
+        false, NEVER, 0, false, 0, -1, NEVER, NEVER, NEVER, 0, NEVER }
       compile(lane)
       state[LANES][1] = lane
     end
@@ -796,24 +888,31 @@ local function learning()
     if not lane then return end
     refund(lane, of(cost, 'requests'), at)
     roll(lane)
-    local limit = limit_of(lane)
-    local passed = min(floor(max(lane[LEVEL] - in_flight, 0) / UNIT), MOST)
-    local seen = (lane[START] ~= NEVER and max(-lane[START], 0) or 0) + told
-    -- Nothing passed: it is not the limit that is lower, but the window that is longer.
-    local too_soon = passed == 0 and lane[QUIET] > 0
-    if not repeated then
-      local known = limit[WINDOW]
-      local window = lane[QUIET] > 0 and min(known, seen) or seen
-      -- Beyond the longest hold one goes first long before the window is over.
-      if too_soon then window = told > max_hold and max(known, told) or known + told end
-      if window <= LONGEST then limit[WINDOW] = window end
+    if repeated then return end
+    local limit, known, quiet = limit_of(lane), lane[WINDOW], lane[QUIET]
+    local passed = min(floor(max(lane[PASSED_BEFORE] + lane[LEVEL] - in_flight, 0) / UNIT), MOST)
+    local took = (lane[COUNTED] ~= NEVER and max(-lane[COUNTED], 0) or 0) + told
+    local window
+    if passed == 0 then
+      -- It is not the limit that is lower, but the window that is longer.
+      window = quiet == 0 and took or (told > max_hold and max(known, told)) or known + told
+    elseif quiet == 0 then
+      -- Now it was counted from the beginning.
+      local whole = floor(took / SECOND) * SECOND
+      window = lane[PASSED_BEFORE] == 0 and whole > 0 and whole or took
+      limit[UNITS], window = passed, window + floor(window / 64)
+    else
+      -- So much passed in all that time, the hold included: the server allows no more.
+      local units = min(limit[UNITS], passed)
+      window = max(muldiv(took, units, passed), (muldiv(known, units, limit[UNITS])))
+      limit[UNITS] = units
     end
-    if not too_soon then
-      limit[UNITS] = max(passed, 1)
-      limit[BURST] = limit[UNITS]
+    if window <= LONGEST then limit[WINDOW] = window end
+    limit[BURST] = limit[UNITS]
+    if passed > 0 or quiet > 0 then
+      lane[QUIET] = AGAIN + 1 - min(max(floor(told * DEAR / limit[WINDOW]), SOONEST), AGAIN)
     end
-    lane[QUIET] = lane[START] ~= NEVER and 1 or 0
-    lane[RESET] = state[HOLD]
+    lane[PASSED_BEFORE], lane[COUNTED], lane[RESET] = 0, NEVER, state[HOLD]
     relimit(lane, limit)
   end
 
@@ -923,6 +1022,14 @@ local function arrived(state, cost, at)
       local advance = ticks(lane, amount)
       local due = min(counted * lane[FINENESS] + advance, CENTURY)
       if due > lane[LEVEL] + floor(advance / 16) then lane[LEVEL] = due end
+    elseif lane[KIND] == STRICT and lane[ORIGIN] ~= BY_HAND and amount > 0
+      and counted > at + floor(lane[WINDOW] / 512) then
+      -- In a span that slides it is free one window after it was counted.
+      local entries, frees, from = lane[ENTRIES], counted + lasting_of(lane) + 1, 1
+      for k = 1, #entries do
+        if entries[k][1] <= at then from = k end
+      end
+      for k = from, #entries do entries[k][2] = max(entries[k][2], frees) end
     end
   end
 end
@@ -938,8 +1045,11 @@ local function relative(at) return (at - now) * 1000 end
 -- What nobody stated a limit for has to be tried where more passes than ever did.
 local function doubtful(state, cost)
   local lane = unstated(state)
-  local amount = lane and is_tried(lane) and of(cost, lane[DIMENSION]) or 0
-  return amount > 0 and remaining(lane) < amount
+  local amount = lane and of(cost, lane[DIMENSION]) or 0
+  if amount == 0 then return false end
+  local spread, quiet = lane[SPREAD], lane[QUIET]
+  if is_over(lane) then spread, quiet = following(lane) end
+  return is_unknown(lane, spread, quiet) and remaining(lane) < amount
 end
 
 -- Charges a cost and counts it as in flight. Gives { scope, instant, tally before }.

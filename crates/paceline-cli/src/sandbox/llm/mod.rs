@@ -6,7 +6,7 @@ mod openai;
 mod stream;
 
 use super::errors::json_response;
-use super::plan::scatter;
+use super::plan::{Plan, scatter};
 use axum::body::Body;
 use axum::http::{Method, Response, StatusCode};
 use serde_json::Value;
@@ -57,6 +57,13 @@ pub(super) struct Ask {
     pub(super) max_output_tokens: u64,
 }
 
+/// An answer, and how many tokens of its reservation it took.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) response: Response<Body>,
+    pub(super) output_tokens: u64,
+}
+
 /// What an answer consists of.
 #[derive(Debug)]
 struct Answer {
@@ -90,18 +97,19 @@ impl Ask {
     }
 
     /// The answer to the `n`-th admitted request.
-    pub(super) fn reply(&self, n: u64, seed: u64) -> Response<Body> {
+    pub(super) fn answer(&self, n: u64, plan: &Plan) -> Answered {
+        let seed = plan.seed;
         let model = self.body.get("model").and_then(Value::as_str).unwrap_or("sandbox-1");
         let answer = Answer {
             n,
             model: model.to_owned(),
             created: jiff::Timestamp::now().as_second(),
-            words: self.words(seed),
+            words: self.words(plan),
             input_tokens: self.input_tokens,
         };
         let flag = |pointer| self.body.pointer(pointer).and_then(Value::as_bool).unwrap_or(false);
         let streamed = flag("/stream");
-        match self.endpoint {
+        let response = match self.endpoint {
             Endpoint::Chat if streamed => stream::unnamed(&openai::chat_chunks(
                 &answer,
                 flag("/stream_options/include_usage"),
@@ -115,15 +123,21 @@ impl Ask {
                 json_response(StatusCode::OK, &openai::embeddings(&answer, &self.body, seed))
             }
             Endpoint::Models => json_response(StatusCode::OK, &openai::models()),
-        }
+        };
+        let spoken = self.max_output_tokens.min(answer.output_tokens());
+        Answered { response, output_tokens: spoken }
     }
 
-    /// Between one word and half of what was reserved, so usage stays below the reservation.
-    fn words(&self, seed: u64) -> Vec<&'static str> {
-        let key = scatter(seed, self.input_tokens ^ self.max_output_tokens.rotate_left(32));
+    /// As many words as asked for, else between one and half of what was reserved, so that usage stays
+    /// below the reservation.
+    fn words(&self, plan: &Plan) -> Vec<&'static str> {
+        let key = scatter(plan.seed, self.input_tokens ^ self.max_output_tokens.rotate_left(32));
         let most = (self.max_output_tokens.min(2 * LONGEST_ANSWER) / 2).max(1);
         let word = |position| WORDS[(scatter(key, position) % WORDS.len() as u64) as usize];
-        (0..1 + key % most).map(word).collect()
+        let few = 1 + key % most;
+        (0..plan.answer_tokens.unwrap_or(few).min(self.max_output_tokens.max(1)))
+            .map(word)
+            .collect()
     }
 }
 
@@ -170,6 +184,7 @@ fn max_output(body: &Value) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Config;
     use super::*;
     use serde_json::json;
 
@@ -197,13 +212,20 @@ mod tests {
         }
     }
 
+    fn plan_of(config: Config) -> Plan {
+        Plan::new(&config).expect("a plan")
+    }
+
     #[test]
     fn answers_depend_on_seed_and_prompt_and_stay_below_the_reservation() {
         for max in [0, 1, 2, 16, 1_000, u64::MAX] {
             let ask = ask(Endpoint::Chat, &json!({"max_tokens": max})).expect("valid");
-            let words = ask.words(7);
-            assert_eq!(words, ask.words(7));
+            let plan = plan_of(Config { seed: 7, ..Config::default() });
+            let words = ask.words(&plan);
+            assert_eq!(words, ask.words(&plan));
             assert!(max < 2 || (words.len() as u64) < max, "{} of {max}", words.len());
+            let plan = plan_of(Config { answer_tokens: Some(200), ..Config::default() });
+            assert_eq!(ask.words(&plan).len() as u64, max.clamp(1, 200));
         }
     }
 }

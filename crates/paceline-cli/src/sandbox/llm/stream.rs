@@ -32,6 +32,7 @@ fn respond(events: Vec<String>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::{Config, plan::Plan};
     use super::super::{Ask, Endpoint};
 
     #[tokio::test]
@@ -41,7 +42,8 @@ mod tests {
             (Endpoint::Messages, "message_start", "message_stop"),
         ] {
             let ask = Ask::read(endpoint, br#"{"stream": true, "max_tokens": 9}"#).expect("valid");
-            let body = axum::body::to_bytes(ask.reply(1, 0).into_body(), 1 << 20).await;
+            let answered = ask.answer(1, &Plan::new(&Config::default()).expect("a plan"));
+            let body = axum::body::to_bytes(answered.response.into_body(), 1 << 20).await;
             let text = String::from_utf8(body.expect("events").to_vec()).expect("text");
             let names = text.lines().filter_map(|line| line.strip_prefix("event: "));
             let names: Vec<_> = names.collect();
