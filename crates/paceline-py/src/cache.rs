@@ -42,8 +42,8 @@ impl Cache {
         guard: &Bound<'_, Guard>,
         storage: &str,
         ttl: Option<f64>,
+        entries: &Bound<'_, PyAny>,
         size: &Bound<'_, PyAny>,
-        bytes: &Bound<'_, PyAny>,
         clock: Option<&Bound<'_, VirtualClock>>,
     ) -> PyResult<Self> {
         let age = convert::seconds(ttl, "cache_ttl")?;
@@ -51,8 +51,8 @@ impl Cache {
             let message = "cache_ttl is seconds above 0, or None to keep answers for ever";
             return Err(PyValueError::new_err(message));
         }
-        let entries = usize::try_from(whole("cache_size", size)?).unwrap_or(usize::MAX);
-        let bounds = Bounds { entries, bytes: whole("cache_bytes", bytes)?, age };
+        let entries = usize::try_from(whole("cache_size", entries)?).unwrap_or(usize::MAX);
+        let bounds = Bounds { entries, bytes: whole("cache_bytes", size)?, age };
         if entries == 0 || bounds.bytes == 0 {
             let message = "cache_size and cache_bytes are above 0: cache=False keeps nothing";
             return Err(PyValueError::new_err(message));
@@ -78,7 +78,7 @@ impl Cache {
         let headers: Vec<(&[u8], &[u8])> =
             headers.iter().map(|(name, value)| (name.as_ref(), value.as_ref())).collect();
         let ask = Ask { method, url, headers: &headers, body, account };
-        let key = self.0.told(self.0.cache.key(&ask)).flatten()?;
+        let key = self.0.cache.key(&ask).ok()??;
         Some(PyBytes::new(py, &key))
     }
 
@@ -148,7 +148,7 @@ impl Cache {
         let written = canonical::write(arguments, &mut said)
             .and_then(|()| canonical::write(other, &mut said))
             .and_then(|()| canonical::write_attributes(client, but, &mut said));
-        let key = written.and_then(|()| shared.told(shared.cache.hash(name, &said)));
+        let key = written.and_then(|()| shared.cache.hash(name, &said).ok());
         let Some(key) = key else { return Ok((None, None)) };
         let now = shared.cache.answers().clock().now();
         let made = shared.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now);

@@ -112,15 +112,22 @@ pub(crate) fn write_attributes(
     write_dict(counted.collect::<Vec<_>>().into_iter(), said, 0, false)
 }
 
+/// Packages that have words of their own for what was not given.
+const SDKS: [&str; 4] = ["anthropic", "groq", "openai", "together"];
+
+fn package(module: &str) -> &str {
+    module.split('.').next().unwrap_or_default()
+}
+
 /// What SDKs have beside Python's own: URLs, and what stands for an argument that was not given.
 fn write_known(value: &Bound<'_, PyAny>, said: &mut Vec<u8>) -> Option<()> {
     let kind = value.get_type();
     let (name, module) = (kind.name().ok()?, kind.module().ok()?);
     match (name.to_str().ok()?, module.to_str().ok()?) {
-        ("URL", "httpx" | "httpx2" | "httpx._urls" | "httpx2._urls") => {
+        ("URL", module) if matches!(package(module), "httpx" | "httpx2") => {
             put(b'u', value.str().ok()?.to_str().ok()?.as_bytes(), said);
         }
-        (name @ ("NotGiven" | "Omit"), module) if module.ends_with("._types") => {
+        (name @ ("NotGiven" | "Omit"), module) if SDKS.contains(&package(module)) => {
             put(b'o', name.as_bytes(), said);
         }
         _ => return None,

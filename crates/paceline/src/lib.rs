@@ -45,6 +45,7 @@ mod limiter;
 mod line;
 mod permit;
 mod places;
+mod recording;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 mod sync;
@@ -57,7 +58,7 @@ pub mod tower;
 pub use self::http::Paced;
 pub use bell::Bell;
 pub use builder::Builder;
-pub use cache::{Ask, Cache, Recording, is_volatile_cookie};
+pub use cache::{Ask, Cache, is_volatile_cookie};
 pub use call::Call;
 pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
@@ -81,6 +82,7 @@ pub use paceline_store::{
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;
+pub use recording::Recording;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

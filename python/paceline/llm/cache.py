@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import datetime
 import functools
 import inspect
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paceline import _native
@@ -38,7 +38,7 @@ _bypassed: contextvars.ContextVar[bool] = contextvars.ContextVar(
 _begun: contextvars.ContextVar[Begun | None] = contextvars.ContextVar(
     "paceline_begun", default=None
 )
-_NO_TIME = datetime.timedelta(0)
+_NO_TIME = timedelta(0)
 
 #: Calls that are looked up where they begin: the module, and methods there.
 BEGINNINGS = {
@@ -194,7 +194,8 @@ class Cache:
         if _is_changed_later(http_client) or http_client.params or _has_cookies(http_client):
             return None
         other = (kind.__qualname__, self._account_here(), http_client.headers.raw)
-        key, made = self.engine.meet(name, vars(client), _uncounted(kind), other, arguments)
+        uncounted = _uncounted(kind)  # type: ignore[arg-type] # a type is hashable
+        key, made = self.engine.meet(name, vars(client), uncounted, other, arguments)
         return None if key is None and made is None else Begun(self.engine, key, made)
 
 
@@ -213,9 +214,11 @@ class Begun:
         self.kept: _native.Answer | None = None
 
     def __enter__(self) -> None:
+        """Have its answer told to it."""
         self._token = _begun.set(self)
 
     def __exit__(self, *_: object) -> None:
+        """Hear of no more."""
         _begun.reset(self._token)
 
     def ended(self, result: Any) -> Any:

@@ -63,8 +63,8 @@ class Flights:
     ) -> tuple[Any, Answer | None]:
         """Send a request, or wait for the same one: give its response, or else another's answer.
 
-        If the answer that was waited for is an error, everybody sends by themselves. If whoever sent
-        it was cancelled, the next in line sends.
+        If the answer that was waited for is an error, all send by themselves. If whoever sent it
+        was cancelled, the next in line sends.
         """
         name = os.getpid(), key
         while True:
