@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 import urllib.request
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anthropic
@@ -25,6 +21,7 @@ import openai
 import paceline
 import parry
 import run
+
 from python import added, race, repeated, versus
 
 sys.path.insert(0, str(run.ROOT / "python" / "tests"))

@@ -36,7 +36,7 @@ HOMES = {
     "rusqlite": {"paceline-store"},
 }
 #: What the engine may stand on: parsers and containers, nothing that does anything.
-PURE = {"httpdate", "jiff", "memchr", "serde", "serde_json", "sfv", "smallvec", "thiserror", "url"}
+PURE = {"httpdate", "jiff", "memchr", "percent-encoding", "serde", "serde_json", "sfv", "smallvec", "thiserror", "url"}
 
 
 def problems() -> list[str]:

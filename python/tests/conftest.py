@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import json
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +78,17 @@ class Server:
         self.http = Listener(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+
+
+@pytest.fixture
+def sandbox(request: pytest.FixtureRequest) -> Generator[str]:
+    """Start a server that enforces limits; a test's ``flags`` are its own."""
+    flags = getattr(request, "param", ())
+    command = [sys.executable, "-m", "paceline", "sandbox", "--port=0", "--json", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.terminate()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from paceline import RateLimiter, RateLimitExceeded, StorageUnavailable
+from paceline import Paced, RateLimiter, RateLimitExceeded, StorageUnavailable
 from paceline.testing import VirtualClock
 
 if TYPE_CHECKING:
@@ -273,3 +273,18 @@ def test_rule_20_an_interrupt_ends_a_wait_and_gives_its_place_back() -> None:
     status = limiter.get_status(API)
     assert status is not None
     assert status.reset_in == pytest.approx(3600, abs=1), "nothing was charged"
+
+
+def test_what_pacing_did_is_a_value() -> None:
+    paced = Paced(1.5, "https://api.example.com", attempts=2, limit="60/1m")
+    shown = "Paced(waited=1.5, scope='https://api.example.com', attempts=2, limit='60/1m')"
+    assert repr(paced) == shown
+    assert pickle.loads(pickle.dumps(paced)) == paced  # noqa: S301 - our own
+    assert len({paced, Paced(1.5, "https://api.example.com", 2, "60/1m")}) == 1
+    assert paced != Paced(1.5, "https://api.example.com", 2)
+    assert paced != (1.5, "https://api.example.com", 2, "60/1m")
+    match paced:
+        case Paced(waited, scope, attempts, limit):
+            assert (waited, scope, attempts, limit) == (1.5, "https://api.example.com", 2, "60/1m")
+    with pytest.raises(AttributeError):
+        paced.waited = 0.0  # type: ignore[misc] # what is tested

@@ -29,6 +29,7 @@ mod rules;
 mod stream;
 mod text;
 mod usage;
+mod weights;
 
 pub use calibration::Calibration;
 pub use family::family;

@@ -98,7 +98,7 @@ impl Permit {
         });
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let response = headers::Response { status, url, now, headers: pairs, body };
-        let reading = headers::detect(&detector, response);
+        let reading = headers::detect_relevant(&detector, response);
         let permit = self.held()?;
         let learn = |permit: &mut paceline::Permit| match url {
             Some(url) => permit.answered(url, &reading),

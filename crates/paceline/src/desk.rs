@@ -12,9 +12,10 @@ use crate::line::{Step, Waiter};
 use crate::{Clock, Error, Permit};
 use paceline_core::{Cost, Reading, Scope, Tick};
 use paceline_store::{Admission, Ask, Grant, Store, StoreError};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,18 +27,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 256;
 
 /// The desk of one limiter in one process.
-#[derive(Debug, Default)]
+///
+/// Its thread nearly always sleeps, also while its process forks. Whoever sleeps in a lock or condition of
+/// `parking_lot` stands in a table of the whole process, which a child inherits together with those who are
+/// no longer there; a channel of the standard library keeps them to itself.
+#[derive(Debug)]
 pub(crate) struct Desk {
-    inbox: Mutex<Inbox>,
-    called: Condvar,
+    put: Sender<Job>,
+    /// Until somebody works here.
+    inbox: Mutex<Option<Receiver<Job>>>,
     staffed: AtomicBool,
     next: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Inbox {
-    jobs: Vec<Job>,
-    closed: bool,
+impl Default for Desk {
+    fn default() -> Self {
+        let (put, inbox) = mpsc::channel();
+        let inbox = Mutex::new(Some(inbox));
+        Self { put, inbox, staffed: AtomicBool::default(), next: AtomicU64::default() }
+    }
 }
 
 /// What is wanted.
@@ -54,21 +62,9 @@ pub(crate) enum Job {
     /// Something was counted.
     Count,
     /// Somebody wants to know when everything before it was done.
-    Drain(Arc<Drained>),
-}
-
-/// Whether everything was done.
-#[derive(Debug, Default)]
-pub(crate) struct Drained {
-    done: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Drained {
-    fn tell(&self) {
-        *self.done.lock() = true;
-        self.told.notify_all();
-    }
+    Drain(Sender<()>),
+    /// Nobody will come any more.
+    End,
 }
 
 /// A caller that waits for its permit, here or in a line.
@@ -168,7 +164,8 @@ impl Desk {
     pub(crate) fn post(self: &Arc<Self>, inner: &Arc<Inner>, job: Job) {
         self.put(job);
         if !self.staffed.swap(true, Ordering::AcqRel) {
-            let clerk = Clerk::new(Arc::clone(self), inner);
+            let Some(inbox) = self.inbox.lock().take() else { return };
+            let clerk = Clerk::new(Arc::clone(self), inbox, inner);
             let thread = std::thread::Builder::new().name("paceline".to_owned());
             // Without a thread every call would wait for ever: there is nothing else to do.
             thread.spawn(move || clerk.work()).expect("a thread can be started");
@@ -180,21 +177,19 @@ impl Desk {
         if !self.staffed.load(Ordering::Acquire) {
             return;
         }
-        let drained = Arc::new(Drained::default());
-        self.put(Job::Drain(Arc::clone(&drained)));
-        let mut done = drained.done.lock();
-        while !*done && !drained.told.wait_for(&mut done, PATIENCE).timed_out() {}
+        let (tell, told) = mpsc::channel();
+        self.put(Job::Drain(tell));
+        let _ = told.recv_timeout(PATIENCE);
     }
 
     fn put(&self, job: Job) {
-        self.inbox.lock().jobs.push(job);
-        self.called.notify_one();
+        // Nobody takes it up any more only once the limiter is gone.
+        drop(self.put.send(job));
     }
 
     /// Nobody will come any more.
     pub(crate) fn close(&self) {
-        self.inbox.lock().closed = true;
-        self.called.notify_one();
+        self.put(Job::End);
     }
 }
 
@@ -213,6 +208,7 @@ impl Bell for DeskBell {
 /// Whoever works at the desk.
 struct Clerk {
     desk: Arc<Desk>,
+    inbox: Receiver<Job>,
     inner: Weak<Inner>,
     /// Outlives the limiter, for what was left here when that was dropped.
     store: Arc<dyn Store>,
@@ -223,13 +219,16 @@ struct Clerk {
     alarms: BTreeSet<(Tick, u64)>,
     /// The store may have kept something back.
     untidy: bool,
+    /// Nobody will come any more.
+    ended: bool,
 }
 
 impl Clerk {
-    fn new(desk: Arc<Desk>, inner: &Arc<Inner>) -> Self {
+    fn new(desk: Arc<Desk>, inbox: Receiver<Job>, inner: &Arc<Inner>) -> Self {
         let (store, clock) = (Arc::clone(&inner.store), inner.clock.clone());
         Self {
             desk,
+            inbox,
             inner: Arc::downgrade(inner),
             store,
             books: inner.books(),
@@ -237,6 +236,7 @@ impl Clerk {
             lined_up: HashMap::new(),
             alarms: BTreeSet::new(),
             untidy: false,
+            ended: false,
         }
     }
 
@@ -259,33 +259,39 @@ impl Clerk {
 
     /// Sleeps until there is something to do. `None` when nobody will come any more.
     fn next(&mut self) -> Option<Vec<Job>> {
-        let mut inbox = self.desk.inbox.lock();
         loop {
-            if !inbox.jobs.is_empty() {
-                return Some(std::mem::take(&mut inbox.jobs));
-            }
-            if inbox.closed {
-                return None;
-            }
-            let Some((alarm, _)) = self.alarms.first().copied() else {
-                if !self.untidy {
-                    self.desk.called.wait(&mut inbox);
-                } else if self.desk.called.wait_for(&mut inbox, TIDY).timed_out() {
-                    self.untidy = false;
-                    drop(inbox);
-                    self.tidy();
-                    inbox = self.desk.inbox.lock();
+            let mut jobs: Vec<_> = self.inbox.try_iter().collect();
+            if jobs.is_empty() && !self.ended {
+                match self.wait() {
+                    Ok(job) => {
+                        jobs.push(job);
+                        jobs.extend(self.inbox.try_iter());
+                    }
+                    Err(RecvTimeoutError::Timeout) if self.alarms.is_empty() => {
+                        self.untidy = false;
+                        self.tidy();
+                        continue;
+                    }
+                    // An alarm rings.
+                    Err(RecvTimeoutError::Timeout) => return Some(jobs),
+                    Err(RecvTimeoutError::Disconnected) => return None,
                 }
-                continue;
-            };
-            let left = alarm.since(self.clock.now());
-            if left.is_zero() {
-                return Some(Vec::new());
             }
-            match &self.clock {
-                Clock::Virtual(clock) => clock.advance(left),
-                Clock::Real { .. } => drop(self.desk.called.wait_for(&mut inbox, left)),
+            self.ended |= jobs.iter().any(|job| matches!(job, Job::End));
+            return (!jobs.is_empty()).then_some(jobs);
+        }
+    }
+
+    fn wait(&self) -> Result<Job, RecvTimeoutError> {
+        let alarm = self.alarms.first().map(|(alarm, _)| alarm.since(self.clock.now()));
+        match (alarm, &self.clock) {
+            (Some(left), Clock::Virtual(clock)) => {
+                clock.advance(left);
+                Err(RecvTimeoutError::Timeout)
             }
+            (Some(left), Clock::Real { .. }) => self.inbox.recv_timeout(left),
+            (None, _) if self.untidy => self.inbox.recv_timeout(TIDY),
+            (None, _) => self.inbox.recv().map_err(RecvTimeoutError::from),
         }
     }
 
@@ -317,7 +323,9 @@ impl Clerk {
         while !entering.is_empty() {
             entering = self.admit(limiter, entering);
         }
-        draining.iter().for_each(|drained| drained.tell());
+        for drained in draining {
+            let _ = drained.send(());
+        }
     }
 
     /// Tells the store what became of a request. Gives the grant where waits may have changed.
@@ -345,10 +353,10 @@ impl Clerk {
                 return Ok(None);
             }
             Job::Drain(drained) => {
-                drained.tell();
+                let _ = drained.send(());
                 return Ok(None);
             }
-            Job::Enter(_) | Job::Leave(_) | Job::Look(_) => return Ok(None),
+            Job::Enter(_) | Job::Leave(_) | Job::Look(_) | Job::End => return Ok(None),
         };
         Ok(changed.then_some(grant))
     }

@@ -219,7 +219,7 @@ impl Guard {
         model: &str,
         request: Option<&Request<'_>>,
     ) -> Result<LlmCall, Error> {
-        let model = self.model(provider, model)?;
+        let model = self.model(api, provider, model)?;
         let counting = Counting::of(api);
         let Some(request) = request else {
             let (prompt, cost, usd) = (None, Cost::ONE, Amount::ZERO);
@@ -235,19 +235,20 @@ impl Guard {
     }
 
     /// The model, with its limits in the store as the settings have them.
-    fn model(&self, provider: &str, name: &str) -> Result<Arc<Model>, Error> {
+    fn model(&self, api: &str, provider: &str, name: &str) -> Result<Arc<Model>, Error> {
         let settings = self.shared.settings.load();
         let scope = Scope::model(provider, name);
         let known = self.shared.models.load().get(scope.key()).map(Arc::clone);
         match known {
             Some(model) if Arc::ptr_eq(&model.settings, &settings) => Ok(model),
-            known => self.settle_in(provider, name, &scope, known),
+            known => self.settle_in(api, provider, name, &scope, known),
         }
     }
 
     #[cold]
     fn settle_in(
         &self,
+        api: &str,
         provider: &str,
         name: &str,
         scope: &Scope<'_>,
@@ -274,7 +275,10 @@ impl Guard {
         let model = Arc::new(Model {
             scope: scope.to_string(),
             budgets: budgets.collect(),
-            price: own.or_else(|| Price::published(provider, name)),
+            price: own
+                .or_else(|| Price::published(provider, name))
+                // Whoever passes calls on takes what it pays, as a rule.
+                .or_else(|| Price::published(api, name)),
             learned: known.map(|it| Arc::clone(&it.learned)).unwrap_or_default(),
             settings,
         });

@@ -122,19 +122,30 @@ pub fn detect<'a, H>(detector: &Detector, response: Response<'a, H>) -> Reading
 where
     H: IntoIterator<Item = (&'a str, &'a str)>,
 {
+    let Response { status, url, now, headers, body } = response;
+    let headers = headers.into_iter().filter(|(name, _)| detector.is_relevant(name));
+    detect_relevant(detector, Response { status, url, now, headers, body })
+}
+
+/// The same for headers that all are [relevant](Detector::is_relevant), as bindings know that copy the
+/// values of no others.
+pub fn detect_relevant<'a, H>(detector: &Detector, response: Response<'a, H>) -> Reading
+where
+    H: IntoIterator<Item = (&'a str, &'a str)>,
+{
     let status = response.status;
     let mut date = None;
     let mut fields = SmallVec::<[(&'a str, &'a str); 16]>::new();
     let mut plain = true;
     for (name, value) in response.headers {
-        if fields.len() == MOST_FIELDS || !detector.is_relevant(name) {
-            continue;
+        if fields.len() == MOST_FIELDS {
+            break;
         }
         if is(name, "date") {
             date = Some(value);
         } else {
             plain &= named::is_plain(name);
-            fields.push((name, value.trim()));
+            fields.push((name, value::trim(value)));
         }
     }
     let mut reading = Reading { rejected: retry_after::rejects(status), ..Reading::default() };

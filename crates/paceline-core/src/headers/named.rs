@@ -286,6 +286,9 @@ impl Group<'_> {
             let part = text.split(',').nth(at).or_else(|| text.split(',').next())?;
             parsed(&(part, *unit))
         };
+        if let [only] = &self.reset[..] {
+            return parsed(only).or_else(|| place(only));
+        }
         // A delta needs no clock, so that it is better than an epoch where both are sent.
         let delta = self
             .reset

@@ -36,7 +36,7 @@ pub enum Unit {
 /// "unlimited", and yield nothing.
 #[must_use]
 pub fn count(text: &str) -> Option<u64> {
-    let text = text.trim();
+    let text = trim(text);
     if text == "-1" {
         return None;
     }
@@ -49,11 +49,19 @@ pub fn count(text: &str) -> Option<u64> {
         .filter(|whole| *whole <= Limit::MOST && !unlimited.contains(whole))
 }
 
+/// The text without spaces around it: most have none, and are known by two bytes.
+pub(super) fn trim(text: &str) -> &str {
+    match text.as_bytes() {
+        [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => text,
+        _ => text.trim(),
+    }
+}
+
 /// The time until a reset: a delta, an epoch, a Go duration, a clock span, an ISO 8601, HTTP or
 /// JavaScript date. `now` is the server's present; what is past is zero.
 #[must_use]
 pub fn until(text: &str, now: Duration, unit: Unit) -> Option<Duration> {
-    let text = text.trim();
+    let text = trim(text);
     if text.len() > LONGEST_TEXT && !text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return None;
     }
@@ -174,7 +182,9 @@ pub fn span(text: &str) -> Option<Duration> {
     if text.len() > LONGEST_TEXT || !text.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
-    clock(text).or_else(|| with_units(text)).filter(|span| *span <= LONGEST)
+    let on_clock = text.bytes().any(|b| b == b':');
+    let span = if on_clock { clock(text) } else { with_units(text) };
+    span.filter(|span| *span <= LONGEST)
 }
 
 fn with_units(text: &str) -> Option<Duration> {

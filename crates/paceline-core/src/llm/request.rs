@@ -3,7 +3,6 @@
 use super::Prompt;
 use super::json::{Json, Malformed, Read};
 use super::media::{Kind, Media};
-use super::prompt::GRAIN;
 use super::text;
 use std::borrow::Cow;
 
@@ -220,28 +219,27 @@ impl Prompt {
     }
 
     fn text(&mut self, json: &mut Json<'_>) -> Read<()> {
-        self.text = self.text.saturating_add(json.string_with(text::weigh)?);
+        self.text.add(text::weigh(json)?);
         Ok(())
     }
 
-    /// Reads JSON that is tokenised as it stands, or nearly so.
+    /// Reads JSON that is tokenised as it stands, or nearly so. Its punctuation takes a token for
+    /// each value.
     fn schema(&mut self, json: &mut Json<'_>) -> Read<()> {
-        self.schema = self.schema.saturating_add(GRAIN);
+        self.text.add_tokens(1);
         match json.peek()? {
-            b'"' => {
-                self.schema = self.schema.saturating_add(json.string_with(text::weigh)?);
-            }
-            b'[' => json.array(|json| self.schema(json))?,
+            b'"' => self.text(json),
+            b'[' => json.array(|json| self.schema(json)),
             b'{' => json.object(|json, key| {
-                self.schema = self.schema.saturating_add(text::weigh_raw(key));
+                self.text.add(text::weigh_read(key));
                 self.schema(json)
-            })?,
+            }),
             _ => {
                 let digits = json.scalar()?.len() as u64;
-                self.schema = self.schema.saturating_add(digits.saturating_mul(GRAIN) / 3);
+                self.text.add_tokens(digits.div_ceil(3));
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Reads an image, a sound or a file.
@@ -256,7 +254,7 @@ impl Prompt {
             _ => return Err(Malformed),
         }
         if media.is_plain() {
-            self.text = self.text.saturating_add(text::weigh_raw(media.data));
+            self.text.add(text::weigh_read(media.data));
         } else {
             self.media = self.media.saturating_add(media.tokens());
         }
