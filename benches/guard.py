@@ -131,6 +131,26 @@ def costs() -> Iterator[Row]:
     yield cost("anthropic, request limit, added", ask_anthropic(SHORT), 8, **requests)
 
 
+def hit(row: str, messages: Any) -> Row:
+    """Answer a whole call from the cache, through the SDK."""
+    client = openai.OpenAI(api_key="sk-none", http_client=in_memory(COMPLETION))
+
+    def ask() -> object:
+        # Looked up at each call: both guards change what stands there.
+        create = client.chat.completions.create
+        return create(model="gpt-4o", messages=messages, max_tokens=64)
+
+    ours = guarded(paceline.Guard(cache=True), ask), CALLS
+    figures = race({"ours": ours, "llm-parry": (by_parry(ask), CALLS)})
+    medians = (statistics.median(figures[name]) for name in ("ours", "llm-parry"))
+    return versus(row, "llm-parry", *medians, 1.0)
+
+
+def hits() -> Iterator[Row]:
+    yield hit("openai, answered from the cache", SHORT)
+    yield hit("openai, 32 kB prompt, answered from the cache", LONG)
+
+
 @contextlib.contextmanager
 def sandbox(*flags: str) -> Iterator[str]:
     command = [str(SANDBOX), "sandbox", "--port=0", "--json", *flags]
@@ -218,6 +238,7 @@ def processes() -> Iterator[Row]:
 
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "guard costs": costs,
+    "guard cache": hits,
     "guard throughput": throughput,
     "guard processes": processes,
 }

@@ -53,6 +53,20 @@ async def pause_async(limiter: Limiter, seconds: float) -> None:
         await (_trio() or asyncio).sleep(seconds)
 
 
+async def until(tell: Callable[[Callable[[], object]], object]) -> None:
+    """Wait on this thread until what is handed over is called."""
+    event = threading.Event()
+    tell(event.set)
+    event.wait()
+
+
+async def until_async(tell: Callable[[Callable[[], object]], object]) -> None:
+    """Wait in an event loop until what is handed over is called."""
+    bell = alarm()
+    tell(bell.ring)
+    await bell.rung()
+
+
 def _trio() -> ModuleType | None:
     """Trio, if it runs here; whoever runs it has imported it."""
     trio = sys.modules.get("trio")

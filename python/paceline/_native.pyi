@@ -12,6 +12,8 @@ from typing_extensions import Self, Unpack, disjoint_base
 
 __all__ = [
     "Acquisition",
+    "Answer",
+    "Cache",
     "Cost",
     "Guard",
     "Limiter",
@@ -19,6 +21,7 @@ __all__ = [
     "Paced",
     "Permit",
     "Ready",
+    "Recording",
     "RetryPolicy",
     "VirtualClock",
     "Waiter",
@@ -28,6 +31,7 @@ __all__ = [
     "before_fork",
     "detect",
     "end_waits",
+    "is_volatile_cookie",
     "main",
 ]
 
@@ -536,3 +540,113 @@ class Watch:
 
     def end(self) -> None:
         """Settle: there is no more of it."""
+
+@final
+class Cache:
+    """Answers that are kept for the calls of a guard."""
+
+    def __new__(
+        cls,
+        guard: Guard,
+        storage: str,
+        ttl: float | None,
+        entries: int,
+        size: int,
+        clock: VirtualClock | None,
+    ) -> Self: ...
+    def key(
+        self,
+        method: str,
+        url: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        account: str | None,
+    ) -> bytes | None:
+        """Give what a request is known by; ``None`` for one whose answer is not to be kept."""
+
+    def get(self, key: bytes) -> Answer | None:
+        """Give the answer with that key, unless it is too old."""
+
+    def count(self, answer: Answer) -> None:
+        """Note that a call was answered from here."""
+
+    def record(
+        self,
+        key: bytes,
+        provider: str,
+        model: str,
+        status: int,
+        version: bytes,
+        reason: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+    ) -> Recording | None:
+        """Give what writes an answer down; ``None`` for one that is not to be kept."""
+
+    def meet(
+        self,
+        name: str,
+        client: dict[str, Any],
+        but: frozenset[str],
+        other: tuple[Any, ...],
+        arguments: dict[str, Any],
+    ) -> tuple[bytes | None, Any]:
+        """Give what a call of an SDK is known by, or a copy of what came of it before.
+
+        It is known by the name of the method, the client's attributes ``but`` some, what ``other``
+        there is to say, and the arguments. Both are ``None`` where that is not known.
+        """
+
+    def keep(self, key: bytes, answer: Answer, result: object) -> None:
+        """Keep what an SDK has made of an answer, for the same call again."""
+
+    def clear(self) -> None:
+        """Forget all of them."""
+
+@final
+class Answer:
+    """An answer that was kept."""
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+
+    @property
+    def version(self) -> bytes:
+        """The version of HTTP, such as ``HTTP/1.1``."""
+
+    @property
+    def reason(self) -> bytes:
+        """The words beside the status."""
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Its headers, in order."""
+
+    @property
+    def body(self) -> bytes:
+        """Its body, decoded."""
+
+    @property
+    def parts(self) -> list[bytes]:
+        """The body in the parts in which it came."""
+
+    @property
+    def scope(self) -> str:
+        """Where it would have been counted, such as ``openai:gpt-4o``."""
+
+@final
+class Recording:
+    """Writes an answer down as it passes by, and keeps it if all of it came."""
+
+    def push(self, part: bytes) -> None:
+        """Hear the next bytes of it."""
+
+    def end(self) -> None:
+        """Hear that there is no more of it."""
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer, once all of it has come."""
+
+def is_volatile_cookie(name: str) -> bool:
+    """Tell whether a cookie of that name says nothing of whose request it is."""

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Rules, prices and budgets for the models that a limiter paces.
 #[pyclass(module = "paceline._native", frozen)]
-pub(crate) struct Guard(paceline::Guard);
+pub(crate) struct Guard(pub(crate) paceline::Guard);
 
 /// Sums of one model: sent, seconds waited, delayed, refused, rejected, failed, cached, tokens of
 /// prompts and of answers, dollars.

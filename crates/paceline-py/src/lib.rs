@@ -5,7 +5,10 @@
 #![allow(missing_docs)] // Documented in `_native.pyi`, which is checked against this module.
 
 mod bell;
+mod cache;
+mod canonical;
 mod convert;
+mod copies;
 mod detect;
 mod guard;
 mod limiter;
@@ -43,6 +46,8 @@ fn after_fork_in_child() {
 mod _native {
     #[pymodule_export]
     use super::bell::end_waits;
+    #[pymodule_export]
+    use super::cache::{Answer, Cache, Recording, is_volatile_cookie};
     #[pymodule_export]
     use super::detect::detect;
     #[pymodule_export]

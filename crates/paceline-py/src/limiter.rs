@@ -434,10 +434,15 @@ fn scoped((scope, status): (String, paceline::Status)) -> Scoped {
 
 /// Tells Python's logging that a store went away or is back.
 fn notify(notice: paceline::Notice) {
+    warn(&notice.to_string());
+}
+
+/// Tells Python's logging what the user ought to know.
+pub(crate) fn warn(message: &str) {
     enter(|py| {
         let told = py.import("logging").and_then(|logging| {
             let logger = logging.call_method1("getLogger", ("paceline",))?;
-            logger.call_method1("warning", ("%s", notice.to_string()))
+            logger.call_method1("warning", ("%s", message))
         });
         // A handler that fails is no reason to fail a call.
         drop(told);
@@ -545,7 +550,7 @@ impl Ready {
 
 /// Time that moves when told to.
 #[pyclass(module = "paceline._native", frozen)]
-pub(crate) struct VirtualClock(paceline::VirtualClock);
+pub(crate) struct VirtualClock(pub(crate) paceline::VirtualClock);
 
 #[pymethods]
 impl VirtualClock {

@@ -4,6 +4,7 @@
 //! its own clock; only durations leave it. [`Memory`] is the one for a single process; `Sqlite` and
 //! `Redis`, each behind a feature of its name, are shared by many.
 
+mod answers;
 mod cell;
 mod clock;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
@@ -27,6 +28,7 @@ mod template;
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 mod view;
 
+pub use answers::{Answer, AnswerKey, Answers, Bounds, CannotOpen, Found, Lru, Secret};
 pub use cell::Cell;
 pub use clock::Clock;
 pub use failure::{FailSafe, Notice, OnFailure};

@@ -8,7 +8,7 @@
 //! SQLite lets those who find the file busy sleep and try again, which starves some of them for half a
 //! second. So writers stand in a [`Queue`] outside of it, and never find the file busy.
 
-mod queue;
+pub(crate) mod queue;
 
 use crate::clock::Epoch;
 use crate::combine::Combiner;

@@ -180,8 +180,22 @@ impl Guard {
 
     /// Notes what became of a call, here and in the books of the store.
     pub fn note(&self, call: &LlmCall, tally: &Tally) {
-        call.model.learned.tally.lock().add(tally);
-        self.limiter.count_from_loop(&call.model.scope, *tally);
+        self.note_of(&call.model, tally);
+    }
+
+    fn note_of(&self, model: &Model, tally: &Tally) {
+        model.learned.tally.lock().add(tally);
+        self.limiter.count_from_loop(&model.scope, *tally);
+    }
+
+    /// Notes that a call was answered from the cache: it took no permit (rule 28).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the store cannot be reached.
+    pub fn note_cached(&self, provider: &str, model: &str) -> Result<(), Error> {
+        let model = self.model(provider, model)?;
+        self.note_of(&model, &Tally { cached: 1, ..Tally::default() });
+        Ok(())
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Settings) -> R) -> R {

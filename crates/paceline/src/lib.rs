@@ -31,6 +31,7 @@ mod blocking;
 mod books;
 mod budget;
 mod builder;
+mod cache;
 mod call;
 mod config;
 mod desk;
@@ -44,6 +45,7 @@ mod limiter;
 mod line;
 mod permit;
 mod places;
+mod recording;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 mod sync;
@@ -56,6 +58,7 @@ pub mod tower;
 pub use self::http::Paced;
 pub use bell::Bell;
 pub use builder::Builder;
+pub use cache::{Ask, Cache, is_volatile_cookie};
 pub use call::Call;
 pub use config::{Config, ConfigError};
 pub use endpoint::Endpoint;
@@ -74,10 +77,12 @@ pub use paceline_store::Redis;
 #[cfg(feature = "sqlite")]
 pub use paceline_store::Sqlite;
 pub use paceline_store::{
-    BadStorage, Clock, Day, Health, Memory, Notice, OnFailure, Storage, Store, StoreError, Tally,
+    Answer, AnswerKey, BadStorage, Bounds, Clock, Day, Found, Health, Lru, Memory, Notice,
+    OnFailure, Storage, Store, StoreError, Tally,
 };
 pub use paceline_store::{after_fork_in_parent, before_fork};
 pub use permit::Permit;
+pub use recording::Recording;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from paceline.llm import guarding
+from paceline.llm.cache import bypass_cache
 from paceline.llm.guard import Guard, ModelStats, RateLimitRule
 from paceline.llm.guarding import bypass, get_guard
 
@@ -19,6 +20,7 @@ __all__ = [
     "ModelStats",
     "RateLimitRule",
     "bypass",
+    "bypass_cache",
     "get_guard",
     "install",
     "is_installed",

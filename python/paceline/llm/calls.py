@@ -9,6 +9,7 @@ from paceline import _drive, _flow, _httpx
 from paceline._native import Limiter, Permit
 from paceline.errors import RateLimitExceeded, StorageUnavailable
 from paceline.llm import streams
+from paceline.llm.cache import Sent
 from paceline.llm.errors import Escape, RateLimited, UnknownPrice
 from paceline.retry import RetryConfig, RetryStrategy
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
     from types import ModuleType
 
-    from paceline._native import Cost, LlmCall, Paced
+    from paceline._native import Answer, Cost, LlmCall, Paced
+    from paceline.llm.flights import Wait
     from paceline.llm.guard import Guard
     from paceline.llm.sdks import Sdk
 
@@ -49,7 +51,16 @@ calling: contextvars.ContextVar[Calling | None] = contextvars.ContextVar(
 class _Call(_httpx.Call):
     """One attempt, by a client of ``httpx`` or ``httpx2``."""
 
-    __slots__ = ("budgets", "calling", "charge", "client", "is_answered", "kwargs", "original")
+    __slots__ = (
+        "budgets",
+        "calling",
+        "charge",
+        "client",
+        "is_answered",
+        "is_read",
+        "kwargs",
+        "original",
+    )
     charge: LlmCall
 
     def __init__(
@@ -77,6 +88,8 @@ class _Call(_httpx.Call):
         #: permits of the budgets that it is paid from
         self.budgets: list[Permit] = []
         self.is_answered = False
+        #: whether all of the answer is read, whatever it is
+        self.is_read = False
 
     @property
     def retried_above(self) -> bool:
@@ -99,6 +112,9 @@ class _Call(_httpx.Call):
         self.is_answered = True
         self.charge.answered(response.status_code)
         return super().read(response)
+
+    def is_short(self, response: Any) -> bool:
+        return self.is_read or super().is_short(response)
 
     def tell(self, response: Any, paced: Paced, permit: Permit) -> None:
         response.extensions["paceline"] = paced
@@ -132,6 +148,14 @@ class _Blocking(_Call):
     async def discard(self, response: Any) -> None:
         response.close()
 
+    async def fill(self, response: Any) -> None:
+        response.read()
+
+    @staticmethod
+    def waiting() -> Wait | None:
+        # What runs in this event loop may be the one to wait for.
+        return None if _drive.in_loop() else _drive.until
+
 
 class _Async(_Call):
     __slots__ = ()
@@ -149,18 +173,54 @@ class _Async(_Call):
     def discard(self, response: Any) -> Any:
         return response.aclose()
 
+    async def fill(self, response: Any) -> None:
+        await response.aread()
+
+    @staticmethod
+    def waiting() -> Wait | None:
+        return _drive.until_async
+
 
 def blocking(under: Calling, *sent: Any) -> Any:
     """Pace one attempt on this thread."""
-    return _drive.finish(_attend(_Blocking(under, *sent), Limiter.acquire, _drive.pause))
+    return _drive.finish(_attend(_Blocking, under, Sent(*sent), Limiter.acquire, _drive.pause))
 
 
 def awaited(under: Calling, *sent: Any) -> Coroutine[Any, Any, Any]:
     """Pace one attempt in an event loop."""
-    return _attend(_Async(under, *sent), Limiter.acquire_soon, _drive.pause_async)
+    return _attend(_Async, under, Sent(*sent), Limiter.acquire_soon, _drive.pause_async)
 
 
 async def _attend(
+    kind: type[_Blocking | _Async],
+    under: Calling,
+    sent: Sent,
+    acquire: Callable[..., Permit | Awaitable[Permit]],
+    pause: Callable[[Any, float], Awaitable[object]],
+) -> Any:
+    """Give the answer that is kept, or let an attempt have its turn."""
+    cache = under.guard.cache
+    key = None if cache is None else cache.key(sent, _body(sent.request)[0])
+    if cache is None or key is None:
+        return await _pace(kind(under, *sent), acquire, pause)
+
+    async def fetch() -> tuple[Any, Answer | None]:
+        call = kind(under, *sent.opened())
+        call.is_read = not sent.is_stream
+        response = await _pace(call, acquire, pause)
+        try:
+            recording = cache.record(key, response, sent, call.charge)
+            if not sent.is_stream:
+                await call.fill(response)
+        except BaseException:
+            await call.discard(response)
+            raise
+        return response, None if recording is None else recording.answer
+
+    return await cache.answer(key, sent, fetch, kind.waiting)
+
+
+async def _pace(
     call: _Blocking | _Async,
     acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],

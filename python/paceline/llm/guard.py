@@ -10,6 +10,7 @@ from paceline import _native
 from paceline._flow import account as account_here
 from paceline.limiter import RateLimiter
 from paceline.llm import guarding
+from paceline.llm.cache import Cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,9 +71,18 @@ class Guard:
             secret: it is part of keys and messages.
         by_credential: whether each API key counts as an account of its own, named by a keyed hash.
         retry: how to send rejected calls again of SDKs that do not do so themselves.
+        cache: whether who asks the same is given the same answer. It takes no permit, and costs
+            neither tokens nor dollars. See also :func:`paceline.bypass_cache`.
+        cache_ttl: seconds for which an answer is given again; ``None`` for ever.
+        cache_size: how many answers are kept; those not asked for the longest go first.
+        cache_bytes: how many bytes of them, and as many again of what SDKs have made of them.
+        cache_storage: where they are kept: ``"memory"``, or ``"sqlite:///file.db"``, which survives
+            a restart and is shared by processes. It is for its owner only, and no store of limits.
+        coalesce: whether calls that ask the same at the same time share one request.
 
     Raises:
-        StorageUnavailable: when ``fail_closed`` is set and the store cannot be reached.
+        StorageUnavailable: when ``fail_closed`` is set and the store cannot be reached, or the file
+            of the cache cannot be used.
         ValueError: for a setting that makes no sense; the message says what was expected.
 
     """
@@ -90,10 +100,18 @@ class Guard:
         fallback: Literal["local"] | None = None,
         storage_timeout: float = 0.25,
         clock: _native.VirtualClock | None = None,
+        cache: bool = False,
+        cache_ttl: float | None = 3600.0,
+        cache_size: int = 10_000,
+        cache_bytes: int = 256 << 20,
+        cache_storage: str = "memory",
+        coalesce: bool = False,
     ) -> None:
         """Be ready to guard calls."""
         if on_rate_limit not in {"wait", "raise"}:
             raise ValueError(f'bad on_rate_limit {on_rate_limit!r}: expected "wait" or "raise"')
+        if coalesce and not cache:
+            raise ValueError("coalesce=True shares what is cached: it takes cache=True, too")
         #: what paces; its limits are looked up under names such as ``openai:gpt-4o``
         self.limiter = RateLimiter(
             storage,
@@ -109,6 +127,11 @@ class Guard:
         )
         self._engine = _native.Guard(self.limiter)
         self._by_credential = by_credential
+        self.cache: Cache | None = None
+        if cache:
+            kept = cache_ttl, cache_size, cache_bytes
+            answers = _native.Cache(self._engine, cache_storage, *kept, clock)
+            self.cache = Cache(answers, account, coalesce=coalesce)
 
     def set_rate_limit(
         self,
@@ -220,6 +243,18 @@ class Guard:
     def stats(self) -> dict[str, ModelStats]:
         """What became of calls in this process, by model: ``{"openai:gpt-4o": ...}``."""
         return {scope: ModelStats(*sums) for scope, sums in self._engine.stats().items()}
+
+    def clear_cache(self) -> None:
+        """Forget all answers that are kept, those of other processes in the same file included.
+
+        What another process has in its memory it goes on giving until that is too old.
+
+        Raises:
+            StorageUnavailable: when the file of the cache cannot be used.
+
+        """
+        if self.cache is not None:
+            self.cache.engine.clear()
 
     def wrap(self, client: _Client) -> _Client:
         """Guard what one client of an SDK calls, and give the client back.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import wrapt
 
-from paceline.llm import calls
+from paceline.llm import cache, calls
 from paceline.llm.calls import Calling, calling
 from paceline.llm.errors import Escape
 from paceline.llm.sdks import SDKS
@@ -51,6 +51,8 @@ class Patches:
         }
         for sdk in SDKS:
             self._changes[sdk.module] = functools.partial(self._change_sdk, sdk)
+        for name, methods in cache.BEGINNINGS.items():
+            self._changes[name] = functools.partial(self._change_beginnings, methods)
 
     def want(self, wanted: bool) -> None:
         """Make all changes, or take them back. What is so already stays."""
@@ -103,6 +105,13 @@ class Patches:
             class_name, _, name = path.partition(".")
             if (owner := getattr(module, class_name, None)) is not None:
                 self._change(owner, name, functools.partial(make, sdk))
+
+    def _change_beginnings(self, methods: tuple[str, ...], module: ModuleType) -> None:
+        """Change where the cache meets calls."""
+        for path in methods:
+            class_name, _, name = path.partition(".")
+            if (owner := getattr(module, class_name, None)) is not None:
+                self._change(owner, name, functools.partial(cache.looked_up, self._find))
 
     def _begin(self, sdk: Sdk, before: Callable[..., Any]) -> Callable[..., Any]:
         """Have it known, while a method runs, that a call of an SDK is under way."""

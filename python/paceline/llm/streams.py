@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from types import ModuleType
 
-    from paceline._native import Watch
+    from paceline._native import Recording, Watch
 
 
-def watch(package: ModuleType, response: Any, reader: Watch) -> None:
+def watch(package: ModuleType, response: Any, reader: Recording | Watch) -> None:
     """Read along what passes through a response that nobody has read yet."""
     blocking, awaited = _streams(package)
     inner = response.stream
@@ -30,7 +30,7 @@ def watch(package: ModuleType, response: Any, reader: Watch) -> None:
 class _Watched:
     """A stream of which is read along what passes."""
 
-    def __init__(self, inner: Any, reader: Watch, is_plain: bool) -> None:
+    def __init__(self, inner: Any, reader: Recording | Watch, is_plain: bool) -> None:
         self._inner = inner
         self._reader = reader
         self._is_plain = is_plain
@@ -72,7 +72,29 @@ def _streams(package: ModuleType) -> tuple[type[Any], type[Any]]:
     return blocking, awaited
 
 
-def _watch_decoded(response: Any, reader: Watch) -> None:
+def replay(package: ModuleType, parts: list[bytes]) -> Any:
+    """Give a body that comes in parts again, at once."""
+    return _replays(package)(parts)
+
+
+class _Replayed:
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._parts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self._parts:
+            yield part
+
+
+@functools.cache
+def _replays(package: ModuleType) -> type[_Replayed]:
+    return type("Replayed", (_Replayed, package.SyncByteStream, package.AsyncByteStream), {})
+
+
+def _watch_decoded(response: Any, reader: Recording | Watch) -> None:
     """Read along behind the response's own decoder, for the response alone knows how to decode."""
     parts, aparts = response.iter_bytes, response.aiter_bytes
 

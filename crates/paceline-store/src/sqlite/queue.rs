@@ -99,7 +99,7 @@ fn private(path: &Path) -> io::Result<File> {
 
 /// Makes a file that only its owner can read, if there is none. One that is there is not even opened: to
 /// close it again would release the locks that SQLite has on it in this process.
-pub(super) fn make_private(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -112,7 +112,7 @@ pub(super) fn make_private(path: &Path) -> io::Result<()> {
 
 /// Which file a name stands for, so that one that was deleted is noticed.
 #[cfg(unix)]
-pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn identity(path: &Path) -> io::Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let told = std::fs::metadata(path)?;
     Ok((told.dev(), told.ino()))
@@ -120,7 +120,7 @@ pub(super) fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Where a file in use cannot be deleted, a name always stands for the same one.
 #[cfg(not(unix))]
-pub(super) fn identity(_path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn identity(_path: &Path) -> io::Result<(u64, u64)> {
     Ok((0, 0))
 }
 
