@@ -1,4 +1,4 @@
-"""The rows of `make bench` about LLM calls: what the guard costs, and how much of a limit gets used.
+"""The rows of `make bench` about LLM calls: what the guard costs, how much of a limit gets used.
 
 Prints one JSON object a line, a row each, for `run.py`. With words on the command line only the
 rows run whose name contains one of them.
@@ -206,7 +206,7 @@ def share(row: str, got: float, refused: int, least: float) -> Row:
 
 
 def throughput() -> Iterator[Row]:
-    """A hundred thousand tokens in two seconds, of which each call reserves 4,096 and takes 200."""
+    """Use a hundred thousand tokens in two seconds; a call reserves 4,096 and takes 200."""
     prompt, answer, window, seconds = 8, 200, 2, 20
     for kind, flags, taken in [
         ("anthropic", ["--headers=anthropic", "--settle"], prompt + answer),

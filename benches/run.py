@@ -31,6 +31,7 @@ SOURCES: list[list[str | Path]] = [
     [TARGET / "release" / "paceline-bench"],
     [PYTHON, BENCHES / "python.py"],
     [PYTHON, BENCHES / "stores.py"],
+    [PYTHON, BENCHES / "guard.py"],
 ]
 #: What a row of the report has; what else a program prints of it is for the table.
 KEYS = ("row", "ours", "peer", "peer_name", "unit", "ratio", "goal", "ok")
@@ -43,7 +44,7 @@ def do(*command: str | Path) -> None:
 
 def prepare() -> None:
     """Build what is measured and install what it is compared with."""
-    do("cargo", "build", "--release", "--package", "paceline-bench")
+    do("cargo", "build", "--release", "--bin", "paceline-bench", "--bin", "paceline")
     environment()
 
 

@@ -1,8 +1,8 @@
 """Make the table of prices anew: python3 scripts/update_prices.py MODEL_PRICES.json DATE SOURCE.
 
-Reads the table that litellm publishes (``model_prices_and_context_window.json``, MIT), keeps what is
-billed by the token at the providers that the guard knows by name, and leaves out snapshots that cost
-what their family does.
+Reads the table that litellm publishes (``model_prices_and_context_window.json``, MIT), keeps what
+is billed by the token at the providers that the guard knows by name, and leaves out snapshots that
+cost what their family does.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ struct Budget {
 #[derive(Debug)]
 struct Model {
     scope: String,
+    name: String,
     /// The settings that its limits in the store follow.
     settings: Arc<Settings>,
     budgets: Vec<Budget>,
@@ -102,6 +103,7 @@ impl Counting {
 pub struct LlmCall {
     model: Arc<Model>,
     counting: Counting,
+    price: Option<Price>,
     prompt: Option<Prompt>,
     cost: Cost,
     usd: Amount,
@@ -219,36 +221,37 @@ impl Guard {
         model: &str,
         request: Option<&Request<'_>>,
     ) -> Result<LlmCall, Error> {
-        let model = self.model(api, provider, model)?;
+        let model = self.model(provider, model)?;
         let counting = Counting::of(api);
+        // Whoever passes calls on takes what it pays, as a rule.
+        let price = model.price.or_else(|| Price::published(api, &model.name));
         let Some(request) = request else {
             let (prompt, cost, usd) = (None, Cost::ONE, Amount::ZERO);
-            return Ok(LlmCall { model, counting, prompt, cost, usd });
+            return Ok(LlmCall { model, counting, price, prompt, cost, usd });
         };
         let (input, output) = {
             let calibration = model.learned.calibration.lock();
             (calibration.input(&request.prompt), calibration.output(request.output))
         };
-        let usd = model.price.map_or(Amount::ZERO, |price| price.at_most(input, output));
+        let usd = price.map_or(Amount::ZERO, |price| price.at_most(input, output));
         let cost = tokens(input, output);
-        Ok(LlmCall { model, counting, prompt: Some(request.prompt), cost, usd })
+        Ok(LlmCall { model, counting, price, prompt: Some(request.prompt), cost, usd })
     }
 
     /// The model, with its limits in the store as the settings have them.
-    fn model(&self, api: &str, provider: &str, name: &str) -> Result<Arc<Model>, Error> {
+    fn model(&self, provider: &str, name: &str) -> Result<Arc<Model>, Error> {
         let settings = self.shared.settings.load();
         let scope = Scope::model(provider, name);
         let known = self.shared.models.load().get(scope.key()).map(Arc::clone);
         match known {
             Some(model) if Arc::ptr_eq(&model.settings, &settings) => Ok(model),
-            known => self.settle_in(api, provider, name, &scope, known),
+            known => self.settle_in(provider, name, &scope, known),
         }
     }
 
     #[cold]
     fn settle_in(
         &self,
-        api: &str,
         provider: &str,
         name: &str,
         scope: &Scope<'_>,
@@ -275,10 +278,8 @@ impl Guard {
         let model = Arc::new(Model {
             scope: scope.to_string(),
             budgets: budgets.collect(),
-            price: own
-                .or_else(|| Price::published(provider, name))
-                // Whoever passes calls on takes what it pays, as a rule.
-                .or_else(|| Price::published(api, name)),
+            price: own.or_else(|| Price::published(provider, name)),
+            name: name.to_owned(),
             learned: known.map(|it| Arc::clone(&it.learned)).unwrap_or_default(),
             settings,
         });
@@ -309,7 +310,7 @@ impl Guard {
             let free = if call.counting.cached_is_free { usage.cached } else { 0 };
             permit.settle_to(&tokens(usage.input.saturating_sub(free), usage.output))?;
         }
-        let spent = call.model.price.map_or(Amount::ZERO, |price| price.of(&usage));
+        let spent = call.price.map_or(Amount::ZERO, |price| price.of(&usage));
         for budget in budgets {
             budget.settle_to(&usd(spent))?;
         }
@@ -341,7 +342,7 @@ impl LlmCall {
     /// known.
     pub fn budgets(&self) -> Result<Vec<(&str, Cost)>, Error> {
         let model = &self.model;
-        if model.price.is_none() && !model.budgets.is_empty() && self.prompt.is_some() {
+        if self.price.is_none() && !model.budgets.is_empty() && self.prompt.is_some() {
             return Err(Error::Unpriced(model.scope.clone()));
         }
         let exceeds = |budget: &&Budget| self.usd > Amount::units(budget.limit.units);
