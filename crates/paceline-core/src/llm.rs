@@ -18,6 +18,8 @@
 //! ```
 
 mod calibration;
+#[cfg(feature = "tiktoken")]
+pub mod exact;
 mod json;
 mod media;
 mod prompt;
@@ -25,6 +27,7 @@ mod request;
 mod stream;
 mod text;
 mod usage;
+mod walk;
 mod weights;
 
 pub use calibration::Calibration;
