@@ -76,14 +76,15 @@ def in_memory(answer: dict[str, Any]) -> httpx2.Client:
 
 def ask_openai(messages: Any) -> Callable[[], object]:
     client = openai.OpenAI(api_key="sk-none", http_client=in_memory(COMPLETION))
-    create = client.chat.completions.create
-    return lambda: create(model="gpt-4o", messages=messages, max_tokens=64)
+    # Looked up anew each time: one that was bound before is not patched by everybody.
+    ask = {"model": "gpt-4o", "messages": messages, "max_tokens": 64}
+    return lambda: client.chat.completions.create(**ask)
 
 
 def ask_anthropic(messages: Any) -> Callable[[], object]:
     client = anthropic.Anthropic(api_key="sk-none", http_client=in_memory(MESSAGE))
-    create = client.messages.create
-    return lambda: create(model="claude-sonnet-5", messages=messages, max_tokens=64)
+    ask = {"model": "claude-sonnet-5", "messages": messages, "max_tokens": 64}
+    return lambda: client.messages.create(**ask)
 
 
 def guarded(guard: paceline.Guard, ask: Callable[[], object]) -> Calls:
@@ -172,8 +173,6 @@ def journal(url: str) -> tuple[list[float], int]:
 def send(url: str, seconds: float, threads: int, **options: Any) -> None:
     """Ask a model again and again, for so long, by so many threads of one guard."""
     guard = paceline.Guard(**options.pop("guard", {}))
-    for model, limits in options.pop("limits", {}).items():
-        guard.set_rate_limit(model, **limits)
     kind = options.pop("kind", "openai")
     end = time.monotonic() + seconds
 
@@ -223,9 +222,8 @@ def throughput() -> Iterator[Row]:
 
 def processes() -> Iterator[Row]:
     """One model's 500 requests a minute, scaled to two seconds, by four programs."""
-    limits = {"*": {"requests_per_minute": LIMIT}}
     with RedisServer() as redis, sandbox("--limit=500/2s", "--headers=openai") as url:
-        options = {"guard": {"storage": f"{redis.url}/0"}, "limits": limits, "max_tokens": 16}
+        options = {"guard": {"storage": f"{redis.url}/0"}, "max_tokens": 16}
         with ProcessPoolExecutor(4) as pool:
             jobs = [pool.submit(send, url, 20, 4, **options) for _ in range(4)]
             for job in jobs:

@@ -4,6 +4,7 @@ mod curve;
 mod detect;
 mod handle;
 mod keyed;
+mod llm;
 pub(crate) mod memory;
 mod waiters;
 
@@ -23,6 +24,7 @@ pub(crate) const ALL: &[(&str, Bench)] = &[
     ("key permit", keyed::permits),
     ("memory", memory::live_and_idle),
     ("detect", detect::all),
+    ("llm", llm::all),
     ("waiters", waiters::ten_thousand),
     ("curve random keys", curve::random_keys),
     ("curve scopes", curve::scopes),

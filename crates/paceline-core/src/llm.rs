@@ -18,6 +18,8 @@
 //! ```
 
 mod calibration;
+#[cfg(feature = "tiktoken")]
+pub mod exact;
 mod family;
 mod json;
 mod media;
@@ -29,6 +31,7 @@ mod rules;
 mod stream;
 mod text;
 mod usage;
+mod walk;
 mod weights;
 
 pub use calibration::Calibration;

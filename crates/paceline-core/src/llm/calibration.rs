@@ -1,6 +1,6 @@
 //! From what a prompt is made of to tokens, for one model.
 
-use super::text::GRAIN;
+use super::text::{GRAIN, Weight};
 use super::{Prompt, Request, Usage};
 use crate::{Amount, Cost, Dimension};
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ const FIXED: [u64; 24] = [
     0, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
     8192, 12288, 16384, 24576,
 ];
-/// How much heavier text is that is not ASCII, in 64ths: cl100k takes up to 1.6 times what o200k does.
-const FOREIGN: [u64; 9] = [40, 48, 56, 64, 76, 88, 100, 112, 144];
+/// How much heavier text is that is not ASCII, in 64ths.
+const FOREIGN: [u64; 9] = [36, 42, 48, 56, 64, 72, 80, 92, 108];
 /// One, as a share of what was expected.
 const ONE: u64 = 1 << 20;
 /// The heaviest prompt that is told from heavier ones: four billion tokens.
@@ -56,6 +56,8 @@ struct Line {
     /// Places in the tables.
     fixed: usize,
     foreign: usize,
+    /// Whose way to cut what is not ASCII.
+    cut: Cut,
     /// The most weight that came for each token that was taken, [`ONE`] as it should be: the least
     /// of it that was seen.
     least: u64,
@@ -63,10 +65,19 @@ struct Line {
     margin: u64,
 }
 
+/// Whose way a tokenizer has to cut what is not ASCII.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// Whichever takes more.
+    Either,
+    Newer,
+    Older,
+}
+
 /// Before any report: o200k and cl100k take no more for 98 of 100 texts.
 impl Default for Line {
     fn default() -> Self {
-        Self { fixed: 0, foreign: 7, least: ONE, margin: 154 }
+        Self { fixed: 0, foreign: 5, cut: Cut::Either, least: ONE, margin: 154 }
     }
 }
 
@@ -127,11 +138,10 @@ impl Calibration {
         if taken == 0 || taken > ABSURD {
             return;
         }
-        if prompt.media > 0 {
-            // What of it the text took is not told, so that is taken to have been little.
-            let text = self.line.tokens(prompt);
-            let media = taken.saturating_sub(text - text / 8);
-            let share = media.saturating_mul(ONE) / prompt.media;
+        // What of it the text took is not told, so that is taken to have been little.
+        let text = self.line.tokens(prompt);
+        let media = taken.saturating_sub(text - text / 8);
+        if let Some(share) = media.saturating_mul(ONE).checked_div(prompt.media) {
             remember(&mut self.media, share.clamp(ONE / 1024, ONE * 64));
         } else if prompt.has_text() {
             let weight = Line::default().weight(prompt) / GRAIN;
@@ -147,8 +157,14 @@ impl Calibration {
 impl Line {
     /// What a prompt weighs, but for what comes with each, in [`GRAIN`]ths of a token.
     fn weight(&self, prompt: &Prompt) -> u64 {
-        let foreign = prompt.text.foreign.saturating_mul(FOREIGN[self.foreign]) / 64;
-        let text = prompt.text.ascii.saturating_add(foreign).min(HEAVIEST / 2);
+        let Weight { ascii, foreign, older } = prompt.text;
+        let foreign = match self.cut {
+            Cut::Either => foreign.max(older),
+            Cut::Newer => foreign,
+            Cut::Older => older,
+        };
+        let foreign = foreign.saturating_mul(FOREIGN[self.foreign]) / 64;
+        let text = ascii.saturating_add(foreign).min(HEAVIEST / 2);
         // A short text strays more from what its bytes tell: by half the root of its tokens.
         let stray = text.isqrt() * (GRAIN.isqrt() / 2);
         (text + stray).saturating_add(prompt.frame()).min(HEAVIEST)
@@ -163,40 +179,52 @@ impl Line {
         (weight * (ONE / GRAIN) / self.least).saturating_mul(1024 + self.margin) / 1024 + 1
     }
 
-    /// The line that covers these calls, and wastes the least.
-    fn fit(&self, calls: &VecDeque<Call>) -> Self {
-        // What spread a pair of tables' places leaves: how much the mean call is above the least.
-        let spread = |fixed: usize, weights: &[u64]| {
-            let (mut sum, mut lowest) = (0_u64, [u64::MAX; 2]);
-            for (weight, call) in weights.iter().zip(calls) {
-                let weight = weight + FIXED[fixed] * GRAIN;
-                let share = (weight.saturating_mul(call.inverse) >> 28).max(1);
-                sum = sum.saturating_add(share);
-                lowest = [lowest[0].min(share), lowest[1].min(share.max(lowest[0]))];
-            }
-            let alone = lowest[1] != u64::MAX && lowest[0] < lowest[1] / 3 * 2;
-            let least = lowest[usize::from(alone)];
-            (sum / least.div_ceil(1024), least)
-        };
-        let mut best = (u64::MAX, *self);
-        for foreign in self.foreign.saturating_sub(1)..=(self.foreign + 1).min(FOREIGN.len() - 1) {
-            let line = Self { foreign, ..*self };
-            let mut weights = [0; MEMORY];
-            for (weight, call) in weights.iter_mut().zip(calls) {
-                *weight = line.weight(&call.prompt);
-            }
-            for fixed in 0..FIXED.len() {
-                let (spread, least) = spread(fixed, &weights);
-                // It does not move for nothing.
-                let moves = (fixed, foreign) != (self.fixed, self.foreign);
-                let waste = if moves { spread + spread / 64 } else { spread };
-                if waste < best.0 {
-                    best = (waste, Self { fixed, foreign, least, ..*self });
-                }
+    /// The line that covers these calls, and wastes the least: one place in the tables after the
+    /// other is tried, and near the one where it was.
+    fn fit(self, calls: &VecDeque<Call>) -> Self {
+        let mut weights = self.weights(calls);
+        let (mut least_waste, mut best) = self.over(&weights, calls);
+        let near = self.foreign.saturating_sub(1)..=(self.foreign + 1).min(FOREIGN.len() - 1);
+        let cuts = [Cut::Either, Cut::Newer, Cut::Older];
+        for (foreign, cut) in near.flat_map(|foreign| cuts.map(|cut| (foreign, cut))) {
+            let line = Self { foreign, cut, ..self };
+            let others = line.weights(calls);
+            let (waste, line) = line.over(&others, calls);
+            // It does not move for nothing.
+            if waste + waste / 64 < least_waste {
+                (least_waste, best, weights) = (waste, line, others);
             }
         }
-        let seen = calls.len() as u64;
-        Self { margin: 49 + 205 / seen.max(1), ..best.1 }
+        for fixed in 0..FIXED.len() {
+            let (waste, line) = Self { fixed, ..best }.over(&weights, calls);
+            if waste + waste / 64 < least_waste {
+                (least_waste, best) = (waste, line);
+            }
+        }
+        // What the next call may stray beyond those that were seen.
+        Self { margin: 43 + 205 / (calls.len() as u64).max(1), ..best }
+    }
+
+    fn weights(&self, calls: &VecDeque<Call>) -> [u64; MEMORY] {
+        let mut weights = [0; MEMORY];
+        for (weight, call) in weights.iter_mut().zip(calls) {
+            *weight = self.weight(&call.prompt);
+        }
+        weights
+    }
+
+    /// Draws the line over calls that weigh as much, and says how much it wastes with the mean one.
+    fn over(self, weights: &[u64], calls: &VecDeque<Call>) -> (u64, Self) {
+        let (mut sum, mut lowest) = (0_u64, [u64::MAX; 2]);
+        for (weight, call) in weights.iter().zip(calls) {
+            let weight = weight + FIXED[self.fixed] * GRAIN;
+            let share = (weight.saturating_mul(call.inverse) >> 28).max(1);
+            sum = sum.saturating_add(share);
+            lowest = [lowest[0].min(share), lowest[1].min(share.max(lowest[0]))];
+        }
+        let alone = lowest[1] != u64::MAX && lowest[0] < lowest[1] / 3 * 2;
+        let least = lowest[usize::from(alone)];
+        (sum / least.div_ceil(1024), Self { least, ..self })
     }
 }
 

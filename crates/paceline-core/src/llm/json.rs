@@ -3,7 +3,8 @@
 //! A parser in general use makes a string of each string. Here most of a body is text that is only
 //! weighed, so whoever reads it takes it from the bytes as they stand.
 
-use memchr::memchr2;
+use memchr::{memchr, memchr2};
+use std::borrow::Cow;
 
 /// The bytes are not JSON, or nest deeper than anybody means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,13 @@ pub(super) type Read<T> = Result<T, Malformed>;
 
 /// How deep values may nest. The reader calls itself, so this bounds its stack.
 const DEEPEST: u8 = 128;
+
+/// The text of a string that was read, its escapes resolved.
+pub(super) fn resolved(read: &[u8]) -> Cow<'_, str> {
+    let escaped = memchr(b'\\', read).map(|_| [b"\"", read, b"\""].concat());
+    let resolved = escaped.and_then(|quoted| serde_json::from_slice(&quoted).ok());
+    resolved.map_or_else(|| String::from_utf8_lossy(read), Cow::Owned)
+}
 
 /// A place in a body.
 #[derive(Debug, Clone)]

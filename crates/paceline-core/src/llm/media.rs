@@ -23,6 +23,29 @@ const PAGE: u64 = 3_000;
 /// The longest documents that are taken have a hundred pages or so.
 const DOCUMENT: u64 = 300_000;
 
+/// How much more an image takes than that with some models, by the start of their names.
+const FACTORS: [(&str, u64); 9] = [
+    // 2,833 and 5,667 for each tile.
+    ("gpt-4o-mini", 34),
+    // 1,536 patches times 1.62, 2.46, 1.72, 1.2.
+    ("gpt-4.1-mini", 2),
+    ("gpt-4.1-nano", 3),
+    ("gpt-5-mini", 2),
+    ("gpt-5-nano", 3),
+    ("gpt-5.", 2),
+    ("o4-mini", 2),
+    // 258 for each tile of 768 pixels.
+    ("gemini-2", 3),
+    // 4,784.
+    ("claude-opus-4-7", 3),
+];
+
+/// How many times as much media may take with that model.
+pub(super) fn factor(model: Option<&str>) -> u64 {
+    let of = |model: &str| FACTORS.iter().find(|(start, _)| model.starts_with(start));
+    model.and_then(of).map_or(1, |(_, factor)| *factor)
+}
+
 impl Kind {
     /// By its MIME type, or by the short name of a format.
     pub(super) fn of(name: &[u8]) -> Self {

@@ -241,9 +241,7 @@ impl Answer {
                 self.complete |= json.scalar()? == b"true";
             }
             // A piece of the answer, and Cohere's last event has the usage in the same place.
-            (b"delta", b'{') => json.object(|json, key| {
-                if self.report.field(json, key)? { Ok(()) } else { self.text(json, key) }
-            })?,
+            (b"delta", b'{') => json.object(|json, key| self.piece(json, key))?,
             (b"choices" | b"candidates", b'[') => json.array(|json| match json.peek()? {
                 b'{' => json.object(|json, key| match key {
                     b"finishReason" if json.peek()? == b'"' => {
@@ -251,23 +249,29 @@ impl Answer {
                         json.skip()
                     }
                     b"delta" | b"text" | b"content" | b"message" => self.text(json, key),
+                    _ if self.report.field(json, key)? => Ok(()),
                     _ => json.skip(),
                 }),
                 _ => Err(Malformed),
             })?,
-            (b"delta" | b"response" | b"content_block" | b"text", b'"' | b'{')
-                if json.peek()? == b'"' || key == b"content_block" =>
-            {
+            // OpenAI's responses, Ollama's completions, and Anthropic's first piece of a block.
+            (b"delta" | b"response", b'"') | (b"content_block", b'{') => {
                 return self.text(json, key);
             }
             // Ollama's answer, or the frame in which Anthropic's begins.
-            (b"message", b'{') => json.object(|json, key| {
-                if self.report.field(json, key)? { Ok(()) } else { self.text(json, key) }
-            })?,
+            (b"message", b'{') => json.object(|json, key| self.piece(json, key))?,
             _ if self.report.field(json, key)? => {}
             _ => return json.skip(),
         }
         Ok(())
+    }
+
+    /// Reads a field of a piece: its text, or what is reported.
+    fn piece(&mut self, json: &mut Json<'_>, key: &[u8]) -> Read<()> {
+        if key == b"usage" && self.report.field(json, key)? {
+            return Ok(());
+        }
+        self.text(json, key)
     }
 
     /// Weighs the text of a piece.
@@ -275,8 +279,8 @@ impl Answer {
         match (key, json.peek()?) {
             (
                 b"role" | b"id" | b"type" | b"index" | b"finish_reason" | b"finishReason"
-                | b"stop_reason" | b"model" | b"logprobs" | b"signature" | b"thoughtSignature"
-                | b"encrypted_content" | b"citations" | b"annotations",
+                | b"stop_reason" | b"stop_sequence" | b"model" | b"logprobs" | b"signature"
+                | b"thoughtSignature" | b"encrypted_content" | b"citations" | b"annotations",
                 _,
             ) => json.skip(),
             (_, b'"') => {

@@ -64,9 +64,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn usage(&self) -> Option<Usage> {
         let Self { prompt, fresh, answer, total, .. } = *self;
-        if prompt.or(fresh).or(answer).or(total).is_none() {
-            return None;
-        }
+        prompt.or(fresh).or(answer).or(total)?;
         let some = Option::unwrap_or_default;
         let beside = some(self.read_beside).saturating_add(some(self.written));
         let whole = prompt.or(fresh.map(|fresh| fresh.saturating_add(beside)));
@@ -92,9 +90,9 @@ impl Report {
     pub(super) fn field(&mut self, json: &mut Json<'_>, key: &[u8]) -> Read<bool> {
         match (key, json.peek()?) {
             (b"usage" | b"usageMetadata" | b"usage_metadata" | b"meta", b'{') => {
-                self.counts(json)?
+                self.counts(json)?;
             }
-            (b"response" | b"message" | b"x_groq" | b"metadata", b'{') => self.body(json)?,
+            (b"response" | b"message" | b"x_groq" | b"interaction", b'{') => self.body(json)?,
             (b"prompt_eval_count", _) => self.prompt = json.count()?.or(self.prompt),
             (b"eval_count", _) => self.answer = json.count()?.or(self.answer),
             _ => return Ok(false),
@@ -106,19 +104,28 @@ impl Report {
     fn counts(&mut self, json: &mut Json<'_>) -> Read<()> {
         json.object(|json, key| {
             let place = match key {
-                b"prompt_tokens" | b"promptTokenCount" | b"prompt_token_count" => &mut self.prompt,
+                b"prompt_tokens"
+                | b"promptTokenCount"
+                | b"prompt_token_count"
+                | b"total_input_tokens" => &mut self.prompt,
                 b"input_tokens" | b"inputTokens" => &mut self.fresh,
                 b"completion_tokens"
                 | b"output_tokens"
                 | b"outputTokens"
                 | b"candidatesTokenCount"
-                | b"candidates_token_count" => &mut self.answer,
-                b"thoughtsTokenCount" | b"thoughts_token_count" => &mut self.thoughts,
-                b"toolUsePromptTokenCount" | b"tool_use_prompt_token_count" => &mut self.tools,
+                | b"candidates_token_count"
+                | b"total_output_tokens" => &mut self.answer,
+                b"thoughtsTokenCount" | b"thoughts_token_count" | b"total_thought_tokens" => {
+                    &mut self.thoughts
+                }
+                b"toolUsePromptTokenCount"
+                | b"tool_use_prompt_token_count"
+                | b"total_tool_use_tokens" => &mut self.tools,
                 b"cached_tokens"
                 | b"cachedContentTokenCount"
                 | b"cached_content_token_count"
-                | b"prompt_cache_hit_tokens" => &mut self.read,
+                | b"prompt_cache_hit_tokens"
+                | b"total_cached_tokens" => &mut self.read,
                 b"cache_read_input_tokens" | b"cacheReadInputTokens" => &mut self.read_beside,
                 b"cache_creation_input_tokens" | b"cacheWriteInputTokens" => &mut self.written,
                 b"total_tokens" | b"totalTokens" | b"totalTokenCount" | b"total_token_count" => {
