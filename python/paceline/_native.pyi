@@ -573,6 +573,7 @@ class Cache:
     def record(
         self,
         key: bytes,
+        api: str,
         provider: str,
         model: str,
         status: int,

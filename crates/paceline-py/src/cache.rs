@@ -28,8 +28,7 @@ struct Shared {
 
 struct Made {
     copies: Copies,
-    provider: String,
-    model: String,
+    answer: Arc<paceline::Answer>,
 }
 
 type Headers = Vec<(PyBackedBytes, PyBackedBytes)>;
@@ -94,9 +93,8 @@ impl Cache {
 
     /// A call was answered from here.
     fn count(&self, answer: &Bound<'_, Answer>) {
-        let answer = &answer.get().0.0;
         // What cannot be counted was answered all the same.
-        drop(self.0.guard.note_cached(&answer.provider, &answer.model));
+        drop(self.0.guard.note_cached(&answer.get().0.0));
     }
 
     /// What writes an answer down as it comes; `None` for one that is not to be kept.
@@ -104,6 +102,7 @@ impl Cache {
     fn record(
         &self,
         key: AnswerKey,
+        api: String,
         provider: String,
         model: String,
         status: u16,
@@ -117,6 +116,7 @@ impl Cache {
             version: version.into(),
             reason: reason.into(),
             headers: headers.collect(),
+            api,
             provider,
             model,
             ..paceline::Answer::default()
@@ -153,7 +153,7 @@ impl Cache {
         let now = shared.cache.answers().clock().now();
         let made = shared.made.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now);
         let Some((made, _)) = made else { return Ok((Some(PyBytes::new(py, &key)), None)) };
-        drop(shared.guard.note_cached(&made.provider, &made.model));
+        drop(shared.guard.note_cached(&made.answer));
         Ok((None, Some(made.copies.make(py)?)))
     }
 
@@ -161,8 +161,8 @@ impl Cache {
     fn keep(&self, key: AnswerKey, answer: &Bound<'_, Answer>, result: &Bound<'_, PyAny>) {
         let Some((copies, size)) = Copies::of(result) else { return };
         let (answer, until) = &answer.get().0;
-        let (provider, model) = (answer.provider.clone(), answer.model.clone());
-        let made = Arc::new(Made { copies, provider, model });
+        let (made, size) = (Made { copies, answer: Arc::clone(answer) }, size + answer.size());
+        let made = Arc::new(made);
         let gone =
             self.0.made.lock().unwrap_or_else(PoisonError::into_inner).put(key, made, size, *until);
         drop(gone);

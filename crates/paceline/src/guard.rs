@@ -5,7 +5,7 @@ use crate::{Error, Limiter, Permit, Refused};
 use arc_swap::ArcSwap;
 use paceline_core::llm::{Calibration, Price, Prompt, Request, Rule, Rules, Usage, family};
 use paceline_core::{Amount, Cause, Cost, Dimension, Limit, Scope, Window};
-use paceline_store::Tally;
+use paceline_store::{Answer, Tally};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -194,8 +194,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the store cannot be reached.
-    pub fn note_cached(&self, provider: &str, model: &str) -> Result<(), Error> {
-        let model = self.model(provider, model)?;
+    pub fn note_cached(&self, answer: &Answer) -> Result<(), Error> {
+        let model = self.model(&answer.api, &answer.provider, &answer.model)?;
         self.note_of(&model, &Tally { cached: 1, ..Tally::default() });
         Ok(())
     }
