@@ -23,10 +23,38 @@ from scipy.sparse import csr_matrix, diags
 #: Classes of bytes beside the lower case letters, each of which is one. Class 0 is the start of a text.
 GROUPS = [
     *(b"AEIOUY", b"BCDFGHLMNPRST", b"JKQVWXZ", b"0123456789", b" ", b"\n\r", b"\t"),
-    *(b"_", b"-", b".", b",", b":;", b'"', b"'`", b"\\", b"/", b"([{<", b")]}>", b"=+*", b"#@$%^&|~!?"),
+    *(
+        b"_",
+        b"-",
+        b".",
+        b",",
+        b":;",
+        b'"',
+        b"'`",
+        b"\\",
+        b"/",
+        b"([{<",
+        b")]}>",
+        b"=+*",
+        b"#@$%^&|~!?",
+    ),
     [*range(9), 11, 12, *range(14, 32), 127],
-    *(range(0xC0, 0xC4), range(0xC4, 0xCA), range(0xCA, 0xD0), range(0xD0, 0xD4), range(0xD4, 0xE0)),
-    *([0xE0], [0xE1], [0xE2, 0xEE, 0xEF], [0xE3], range(0xE4, 0xEA), range(0xEA, 0xEE), range(0xF0, 0x100)),
+    *(
+        range(0xC0, 0xC4),
+        range(0xC4, 0xCA),
+        range(0xCA, 0xD0),
+        range(0xD0, 0xD4),
+        range(0xD4, 0xE0),
+    ),
+    *(
+        [0xE0],
+        [0xE1],
+        [0xE2, 0xEE, 0xEF],
+        [0xE3],
+        range(0xE4, 0xEA),
+        range(0xEA, 0xEE),
+        range(0xF0, 0x100),
+    ),
     *(range(0x80, 0x90), range(0x90, 0xA0), range(0xA0, 0xB0), range(0xB0, 0xC0)),
 ]
 #: Classes that fit in one row of the table.
@@ -48,7 +76,9 @@ def pairs(text: str) -> np.ndarray:
     return np.bincount(before * WIDTH + classes, minlength=WIDTH * WIDTH)
 
 
-def fit(features: csr_matrix, counts: np.ndarray, share: np.ndarray, base: np.ndarray) -> np.ndarray:
+def fit(
+    features: csr_matrix, counts: np.ndarray, share: np.ndarray, base: np.ndarray
+) -> np.ndarray:
     """Find the weights with the least relative error, near `base` where little is known."""
     scale = 1 / (counts + 6)
     rows, goal = diags(scale) @ features, counts * scale
@@ -60,7 +90,9 @@ def fit(features: csr_matrix, counts: np.ndarray, share: np.ndarray, base: np.nd
 
     # No weight is negative, so that more text never weighs less.
     bounds = [(0.004, 4)] * base.size
-    return minimize(loss, base, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}).x
+    return minimize(
+        loss, base, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
+    ).x
 
 
 def table(name: str, weights: np.ndarray) -> list[str]:

@@ -195,7 +195,7 @@ impl Guard {
     /// # Errors
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn note_cached(&self, answer: &Answer) -> Result<(), Error> {
-        let model = self.model(&answer.api, &answer.provider, &answer.model)?;
+        let model = self.model(&answer.provider, &answer.model)?;
         self.note_of(&model, &Tally { cached: 1, ..Tally::default() });
         Ok(())
     }
