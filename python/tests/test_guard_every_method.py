@@ -1,4 +1,4 @@
-"""Every method of the OpenAI and Anthropic SDKs that posts is guarded, and gives the same: rule 29."""
+"""Every posting method of the OpenAI and Anthropic SDKs is guarded and gives the same: rule 29."""
 
 from __future__ import annotations
 
