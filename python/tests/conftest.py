@@ -14,7 +14,7 @@ import pytest
 from paceline.testing import VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 
 @pytest.fixture
@@ -30,6 +30,8 @@ class Server:
         self.seen: list[tuple[str, str, bytes]] = []
         self.headers: list[dict[str, str]] = []
         self.connections = 0
+        #: gives the content type and the body of an answer, by the request's path and body
+        self.respond: Callable[[str, bytes], tuple[str, bytes]] | None = None
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -62,6 +64,9 @@ class Server:
                 for name, value in headers.items():
                     self.send_header(name, value)
                 content = b"answer %d" % len(server.seen)
+                if server.respond is not None:
+                    kind, content = server.respond(self.path, server.seen[-1][2])
+                    self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

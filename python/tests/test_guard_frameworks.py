@@ -46,7 +46,10 @@ def test_what_may_not_wait_reaches_a_user_of_langchain_bare(sandbox: str) -> Non
 
 # What it imports warns of things of its own.
 @pytest.mark.filterwarnings("default")
-def test_litellm_is_guarded_by_the_sdk_beneath(sandbox: str, guard: paceline.Guard) -> None:
+def test_litellm_is_guarded_by_the_sdk_beneath(
+    sandbox: str, guard: paceline.Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm  # noqa: PLC0415
 
     with guard:

@@ -26,7 +26,7 @@ pub(super) fn all() -> Vec<Row> {
     vec![
         request("llm: a short request", "How many calls are left?").at_most(1_000.0),
         request("llm: 32 kB of prose", &PROSE.repeat(3)[..LONG]).at_most(20_000.0),
-        request("llm: 32 kB of code", &CODE[..LONG.min(CODE.len())]).at_most(20_000.0),
+        request("llm: 32 kB of code", &CODE.repeat(2)[..LONG]).at_most(20_000.0),
         row("llm: usage of an answer of 1 kB", || {
             Usage::read(black_box(usage.as_bytes())).is_some()
         })

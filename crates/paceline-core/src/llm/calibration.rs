@@ -93,8 +93,8 @@ impl Calibration {
     #[must_use]
     pub fn input(&self, prompt: &Prompt) -> u64 {
         let media = match highest(&self.media) {
-            Some(share) => scaled(prompt.media, share.saturating_add(share / 16)),
-            None => prompt.media,
+            Some(share) => scaled(prompt.media(), share.saturating_add(share / 16)),
+            None => prompt.media(),
         };
         self.line.tokens(prompt).saturating_add(media).saturating_add(prompt.tokens)
     }
@@ -141,7 +141,7 @@ impl Calibration {
         // What of it the text took is not told, so that is taken to have been little.
         let text = self.line.tokens(prompt);
         let media = taken.saturating_sub(text - text / 8);
-        if let Some(share) = media.saturating_mul(ONE).checked_div(prompt.media) {
+        if let Some(share) = media.saturating_mul(ONE).checked_div(prompt.media()) {
             remember(&mut self.media, share.clamp(ONE / 1024, ONE * 64));
         } else if prompt.has_text() {
             let weight = Line::default().weight(prompt) / GRAIN;
@@ -238,10 +238,13 @@ fn remember<T>(all: &mut VecDeque<T>, latest: T) {
 
 /// The highest that was seen, or the next where one is far from all others.
 fn highest(seen: &VecDeque<u64>) -> Option<u64> {
-    let highest = *seen.iter().max()?;
-    let mut others = seen.clone();
-    others.remove(seen.iter().position(|one| *one == highest)?);
-    Some(others.into_iter().max().filter(|next| highest / 4 > *next).unwrap_or(highest))
+    let (mut highest, mut next) = (*seen.front()?, 0);
+    for one in seen.range(1..) {
+        next = next.max(highest.min(*one));
+        highest = highest.max(*one);
+    }
+    let alone = seen.len() > 1 && highest / 4 > next;
+    Some(if alone { next } else { highest })
 }
 
 fn scaled(amount: u64, share: u64) -> u64 {

@@ -2,6 +2,7 @@
 //! OpenAI's models, some ten megabytes, and takes about a hundred times as long as an estimate.
 
 use super::json::{self, Json, Read};
+use super::media::Media;
 use super::request::Settings;
 use super::walk::Reader;
 use tiktoken_rs::{CoreBPE, bpe_for_model};
@@ -52,7 +53,7 @@ impl Reader for Tally {
         self.messages += 1;
     }
 
-    fn media_tokens(&mut self, _: u64) {
+    fn medium(&mut self, _: &Media<'_>) {
         self.media = true;
     }
 

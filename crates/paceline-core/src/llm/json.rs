@@ -175,6 +175,15 @@ impl<'a> Json<'a> {
         Ok(digits(whole))
     }
 
+    /// Reads a value as a flag. Anything but `true` is false.
+    pub(super) fn flag(&mut self) -> Read<bool> {
+        if self.peek()? == b't' {
+            Ok(self.scalar()? == b"true")
+        } else {
+            self.skip().map(|()| false)
+        }
+    }
+
     /// Passes over a value.
     pub(super) fn skip(&mut self) -> Read<()> {
         match self.peek()? {

@@ -40,8 +40,8 @@ const FACTORS: [(&str, u64); 9] = [
     ("claude-opus-4-7", 3),
 ];
 
-/// How many times as much media may take with that model.
-pub(super) fn factor(model: Option<&str>) -> u64 {
+/// How many times as much an image may take with that model.
+pub(super) fn image_factor(model: Option<&str>) -> u64 {
     let of = |model: &str| FACTORS.iter().find(|(start, _)| model.starts_with(start));
     model.and_then(of).map_or(1, |(_, factor)| *factor)
 }
@@ -52,17 +52,19 @@ impl Kind {
         let is = |prefix: &[u8]| {
             name.len() >= prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
         };
-        match () {
-            () if is(b"image") => Self::Image,
-            () if is(b"audio") || matches!(name, b"wav" | b"mp3" | b"flac" | b"ogg" | b"pcm16") => {
-                Self::Audio
-            }
-            () if is(b"video") => Self::Video,
-            () if is(b"text") => Self::Text,
-            () => Self::Document,
+        match name {
+            _ if is(b"image") => Self::Image,
+            _ if is(b"audio") => Self::Audio,
+            _ if is(b"video") => Self::Video,
+            _ if is(b"text") => Self::Text,
+            b"png" | b"jpeg" | b"jpg" | b"gif" | b"webp" => Self::Image,
+            b"wav" | b"mp3" | b"flac" | b"ogg" | b"opus" | b"aac" | b"pcm16" => Self::Audio,
+            b"mp4" | b"mov" | b"mkv" | b"webm" => Self::Video,
+            _ => Self::Document,
         }
     }
 }
+
 /// What is known of an image, a sound or a file before it is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Media<'a> {
@@ -111,6 +113,10 @@ impl<'a> Media<'a> {
     /// Is it text that stands there as it is?
     pub(super) fn is_plain(&self) -> bool {
         self.kind == Kind::Text && !self.data.starts_with(b"data:")
+    }
+
+    pub(super) fn is_image(&self) -> bool {
+        self.kind == Kind::Image
     }
 
     /// An upper bound of its tokens.

@@ -10,8 +10,10 @@ pub struct Prompt {
     pub(super) text: Weight,
     /// Messages, calls of tools and their results.
     pub(super) messages: u64,
-    /// The most tokens that images, sound and files take.
-    pub(super) media: u64,
+    /// The most tokens that images take.
+    pub(super) images: u64,
+    /// The most tokens that sound and files take.
+    pub(super) files: u64,
     /// Tokens given as such.
     pub(super) tokens: u64,
     /// Nothing was said of how long the answer may be.
@@ -27,12 +29,17 @@ impl Prompt {
     /// Is there nothing to tokenise? Then the request is no LLM call.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.has_text() && self.media == 0 && self.tokens == 0
+        !self.has_text() && self.media() == 0 && self.tokens == 0
     }
 
     /// Is there anything that has to be tokenised first?
     pub(super) fn has_text(&self) -> bool {
         self.text != Weight::default() || self.messages > 0
+    }
+
+    /// The most tokens that all media take.
+    pub(super) fn media(&self) -> u64 {
+        self.images.saturating_add(self.files)
     }
 
     /// What frames the text, in [`GRAIN`]ths of a token.

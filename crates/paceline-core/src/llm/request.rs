@@ -31,9 +31,9 @@ impl<'a> Request<'a> {
             || model.as_deref().is_some_and(|model| {
                 ["embed", "moderation", "rerank"].iter().any(|word| model.contains(word))
             });
-        let output = if embeds { Some(0) } else { settings.output() };
+        let output = settings.output().or(embeds.then_some(0));
         prompt.open = output.is_none();
-        prompt.media = prompt.media.saturating_mul(media::factor(model.as_deref()));
+        prompt.images = prompt.images.saturating_mul(media::image_factor(model.as_deref()));
         Some(Self { model, stream: settings.stream, prompt, output })
     }
 }
@@ -72,12 +72,7 @@ impl<'a> Settings<'a> {
     fn field(&mut self, json: &mut Json<'a>, key: &[u8], prompt: &mut impl Reader) -> Read<()> {
         match (key, json.peek()?) {
             (b"model", b'"') => self.model = Some(json.string()?),
-            (b"stream", _) => {
-                self.stream = json.peek()? == b't' && json.scalar()? == b"true" || {
-                    json.skip()?;
-                    false
-                }
-            }
+            (b"stream", _) => self.stream = json.flag()?,
             (
                 b"max_tokens"
                 | b"max_completion_tokens"

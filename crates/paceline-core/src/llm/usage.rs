@@ -92,7 +92,7 @@ impl Report {
             (b"usage" | b"usageMetadata" | b"usage_metadata" | b"meta", b'{') => {
                 self.counts(json)?;
             }
-            (b"response" | b"message" | b"x_groq" | b"interaction", b'{') => self.body(json)?,
+            (b"response" | b"message" | b"x_groq", b'{') => self.body(json)?,
             (b"prompt_eval_count", _) => self.prompt = json.count()?.or(self.prompt),
             (b"eval_count", _) => self.answer = json.count()?.or(self.answer),
             _ => return Ok(false),

@@ -15,8 +15,8 @@ pub(super) trait Reader {
     fn marks(&mut self, tokens: u64);
     /// A message, a call of a tool or its result.
     fn message(&mut self);
-    /// At most that many tokens of media.
-    fn media_tokens(&mut self, tokens: u64);
+    /// An image, a sound or a file.
+    fn medium(&mut self, medium: &Media<'_>);
     /// A token given as such.
     fn token(&mut self);
 
@@ -115,7 +115,7 @@ pub(super) trait Reader {
         if media.is_plain() {
             self.text_read(media.data);
         } else {
-            self.media_tokens(media.tokens());
+            self.medium(&media);
         }
         Ok(())
     }
@@ -139,8 +139,9 @@ impl Reader for Prompt {
         self.messages = self.messages.saturating_add(1);
     }
 
-    fn media_tokens(&mut self, tokens: u64) {
-        self.media = self.media.saturating_add(tokens);
+    fn medium(&mut self, medium: &Media<'_>) {
+        let sum = if medium.is_image() { &mut self.images } else { &mut self.files };
+        *sum = sum.saturating_add(medium.tokens());
     }
 
     fn token(&mut self) {

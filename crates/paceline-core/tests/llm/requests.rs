@@ -168,6 +168,7 @@ fn media_are_no_text_however_long_they_are() {
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}]}]),
             1_650,
         ),
+        (json!([{"image": {"format": "png", "source": {"bytes": data}}}]), 1_650),
         (json!([{"inlineData": {"mimeType": "image/png", "data": data}}]), 1_650),
         (json!([{"inline_data": {"mime_type": "image/png", "data": data}}]), 1_650),
         (json!([{"fileData": {"mimeType": "image/png", "fileUri": "gs://a/b"}}]), 1_650),

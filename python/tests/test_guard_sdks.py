@@ -1,0 +1,200 @@
+"""The SDKs of other providers: a permit for each call, settled for its usage: rules 27 and 29."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import cohere
+import groq
+import ollama
+import paceline
+import pytest
+import together
+from google import genai
+from mistralai.client import Mistral
+from models import PROMPT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from conftest import Server
+    from paceline.testing import VirtualClock
+
+#: Not every client can be closed.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hi"}}
+CHAT = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [CHOICE]}
+DELTA = {"index": 0, "finish_reason": None, "delta": {"role": "assistant", "content": "Hi"}}
+CHUNK = {**CHAT, "object": "chat.completion.chunk", "choices": [DELTA]}
+#: What each kind of API answers, by its path: the content type, and the body.
+ANSWERS: dict[str, tuple[str, list[Any]]] = {
+    "/v2/chat": (
+        "json",
+        [
+            {
+                "id": "1",
+                "finish_reason": "COMPLETE",
+                "message": {"role": "assistant", "content": [{"type": "text", "text": "Hi"}]},
+                "usage": {"tokens": {"input_tokens": 5, "output_tokens": 2}},
+            }
+        ],
+    ),
+    ":generateContent": (
+        "json",
+        [
+            {
+                "candidates": [{"content": {"parts": [{"text": "Hi"}], "role": "model"}}],
+                "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2},
+            }
+        ],
+    ),
+    "/api/chat": (
+        "x-ndjson",
+        [
+            {
+                "model": "m",
+                "created_at": "2030-01-01T00:00:00Z",
+                "message": {"role": "assistant", "content": "Hi"},
+                "done": True,
+                "prompt_eval_count": 5,
+                "eval_count": 2,
+            }
+        ],
+    ),
+    "/chat/completions": ("json", [{**CHAT, "usage": USAGE}]),
+    "stream": ("event-stream", [CHUNK, {**CHUNK, "usage": USAGE}]),
+}
+
+
+def respond(path: str, body: bytes) -> tuple[str, bytes]:
+    """Answer as the API would that has such a path."""
+    asked = json.loads(body or b"{}")
+    ollamas = path.startswith("/api/")
+    kind = "stream" if asked.get("stream") and not ollamas else path
+    content, parts = next(answer for name, answer in ANSWERS.items() if name in kind)
+    lines = [json.dumps(part).encode() for part in parts]
+    if content == "event-stream":
+        lines = [b"data: " + line + b"\n" for line in [*lines, b"[DONE]"]]
+        content = f"text/{content}"
+    else:
+        content = f"application/{content}"
+    return content, b"\n".join(lines) + b"\n"
+
+
+@pytest.fixture
+def api(server: Server) -> str:
+    server.respond = respond
+    return server.url
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_open() -> Generator[None]:
+    """Let clients that nobody closes go quietly, and now."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
+
+
+def chat(client: Any, **options: Any) -> Any:
+    return client.chat.completions.create(messages=PROMPT, max_tokens=9, **options)
+
+
+def ask_gemini(url: str) -> Any:
+    with genai.Client(api_key="k", http_options={"base_url": url}) as client:
+        return client.models.generate_content(model="gemini-a", contents="Hello!")
+
+
+CALLS: dict[str, Callable[[str], Any]] = {
+    "127.0.0.1:mistral-a": lambda url: Mistral(api_key="k", server_url=url).chat.complete(
+        model="mistral-a", messages=PROMPT
+    ),
+    "127.0.0.1:mistral-s": lambda url: list(
+        Mistral(api_key="k", server_url=url).chat.stream(model="mistral-s", messages=PROMPT)
+    ),
+    "127.0.0.1:command-a": lambda url: cohere.ClientV2(api_key="k", base_url=url).chat(
+        model="command-a", messages=PROMPT
+    ),
+    "ollama:llama3:8b": lambda url: ollama.Client(host=url).chat("llama3:8b", messages=PROMPT),
+    "ollama:llama-s": lambda url: list(
+        ollama.Client(host=url).chat("llama-s", messages=PROMPT, stream=True)
+    ),
+    "127.0.0.1:groq-a": lambda url: chat(groq.Groq(api_key="k", base_url=url), model="groq-a"),
+    "127.0.0.1:groq-s": lambda url: list(
+        chat(groq.Groq(api_key="k", base_url=url), model="groq-s", stream=True)
+    ),
+    "127.0.0.1:tog-a": lambda url: chat(
+        together.Together(api_key="k", base_url=url), model="tog-a"
+    ),
+    "127.0.0.1:gemini-a": ask_gemini,
+}
+
+
+async def ask_ollama(url: str) -> list[Any]:
+    stream: Any = await ollama.AsyncClient(host=url).chat("llama-s", messages=PROMPT, stream=True)
+    return [part async for part in stream]
+
+
+ASYNC: dict[str, Callable[[str], Any]] = {
+    "127.0.0.1:mistral-a": lambda url: Mistral(api_key="k", server_url=url).chat.complete_async(
+        model="mistral-a", messages=PROMPT
+    ),
+    "127.0.0.1:command-a": lambda url: cohere.AsyncClientV2(api_key="k", base_url=url).chat(
+        model="command-a", messages=PROMPT
+    ),
+    "ollama:llama-s": ask_ollama,
+    "127.0.0.1:groq-a": lambda url: chat(groq.AsyncGroq(api_key="k", base_url=url), model="groq-a"),
+    "127.0.0.1:tog-a": lambda url: chat(
+        together.AsyncTogether(api_key="k", base_url=url), model="tog-a"
+    ),
+}
+
+
+def check(guard: paceline.Guard, name: str, server: Server) -> None:
+    stats = guard.stats[name]
+    assert stats.sent == len(server.seen) == 1
+    assert (stats.input_tokens, stats.output_tokens) == (5, 2)
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_a_call_takes_a_permit_and_settles(api: str, server: Server, name: str) -> None:
+    guard = paceline.Guard()
+    unguarded = CALLS[name](api)
+    server.seen.clear()
+    with guard:
+        guarded = CALLS[name](api)
+    assert type(guarded) is type(unguarded)
+    check(guard, name, server)
+
+
+@pytest.mark.parametrize("name", list(ASYNC))
+def test_in_an_event_loop_too(api: str, server: Server, name: str) -> None:
+    guard = paceline.Guard()
+
+    async def main() -> None:
+        async with guard:
+            await ASYNC[name](api)
+
+    asyncio.run(main())
+    check(guard, name, server)
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_what_may_not_wait_reaches_the_caller_bare(
+    api: str, server: Server, name: str, clock: VirtualClock
+) -> None:
+    guard = paceline.Guard(on_rate_limit="raise", clock=clock)
+    guard.set_rate_limit("*", requests_per_minute=1)
+    with guard:
+        CALLS[name](api)
+        with pytest.raises(paceline.RateLimited) as caught:
+            CALLS[name](api)
+    assert caught.value.scope == name
+    assert len(server.seen) == 1
