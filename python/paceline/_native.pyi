@@ -573,7 +573,6 @@ class Cache:
     def record(
         self,
         key: bytes,
-        api: str,
         provider: str,
         model: str,
         status: int,

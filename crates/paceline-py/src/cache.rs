@@ -102,7 +102,6 @@ impl Cache {
     fn record(
         &self,
         key: AnswerKey,
-        api: String,
         provider: String,
         model: String,
         status: u16,
@@ -116,7 +115,6 @@ impl Cache {
             version: version.into(),
             reason: reason.into(),
             headers: headers.collect(),
-            api,
             provider,
             model,
             ..paceline::Answer::default()

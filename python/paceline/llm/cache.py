@@ -142,13 +142,12 @@ class Cache:
         return response
 
     def record(
-        self, key: bytes, response: Any, sent: Sent, api: str, charge: _native.LlmCall
+        self, key: bytes, response: Any, sent: Sent, charge: _native.LlmCall
     ) -> _native.Recording | None:
         """Write an answer down as it comes, to be kept when all of it came."""
         said = response.extensions
         recording = self.engine.record(
             key,
-            api,
             charge.provider,
             charge.model,
             response.status_code,

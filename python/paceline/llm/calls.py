@@ -209,7 +209,7 @@ async def _attend(
         call.is_read = not sent.is_stream
         response = await _pace(call, acquire, pause)
         try:
-            recording = cache.record(key, response, sent, under.sdk.provider, call.charge)
+            recording = cache.record(key, response, sent, call.charge)
             if not sent.is_stream:
                 await call.fill(response)
         except BaseException:

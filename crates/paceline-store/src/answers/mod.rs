@@ -36,9 +36,7 @@ pub struct Answer {
     pub body: ByteBuf,
     /// The lengths of the parts in which the body came.
     pub parts: Vec<u32>,
-    /// The provider whose API it speaks, and whose answer it is.
-    pub api: String,
-    /// See `api`.
+    /// Whose answer it is.
     pub provider: String,
     /// Which model.
     pub model: String,
@@ -49,7 +47,7 @@ impl Answer {
     #[must_use]
     pub fn size(&self) -> u64 {
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len() + 64);
-        let names = self.api.len() + self.provider.len() + self.model.len();
+        let names = self.provider.len() + self.model.len();
         (self.body.len() + 4 * self.parts.len() + headers.sum::<usize>() + names + 256) as u64
     }
 }
