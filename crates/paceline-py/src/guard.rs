@@ -96,6 +96,7 @@ impl Guard {
 
     /// The call of a request: whose API its host is, or `own` if that is not known, unless `own` is the
     /// provider wherever it runs.
+    #[allow(clippy::too_many_arguments)]
     fn call(
         &self,
         py: Python<'_>,
@@ -196,7 +197,10 @@ impl LlmCall {
         budgets: Vec<Py<Permit>>,
         content_type: Option<&str>,
     ) -> Watch {
-        Watch { held: Some((slf, permit, budgets)), reading: Reading::of(content_type) }
+        Watch {
+            held: Some(Held { call: slf, permit, budgets }),
+            reading: Reading::of(content_type),
+        }
     }
 }
 
@@ -225,8 +229,15 @@ impl LlmCall {
 /// Reads an answer along, and settles for it once when it ends, however it does.
 #[pyclass(module = "paceline._native")]
 pub(crate) struct Watch {
-    held: Option<(Py<LlmCall>, Py<Permit>, Vec<Py<Permit>>)>,
+    held: Option<Held>,
     reading: Reading,
+}
+
+/// What an answer settles.
+struct Held {
+    call: Py<LlmCall>,
+    permit: Py<Permit>,
+    budgets: Vec<Py<Permit>>,
 }
 
 enum Reading {
@@ -271,7 +282,7 @@ impl Watch {
 
     /// There is no more of it.
     fn end(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Some((call, permit, budgets)) = self.held.take() else { return Ok(()) };
+        let Some(Held { call, permit, budgets }) = self.held.take() else { return Ok(()) };
         let call = call.get();
         let usage = match &self.reading {
             Reading::Stream(stream) => {
