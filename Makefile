@@ -63,6 +63,7 @@ target/servers_node/installed: $(wildcard python/tests/servers_node/package*.jso
 # The bindings are tested from Python.
 test-rust: redis
 	cargo test --locked
+	cargo test --locked -p paceline-core --features tiktoken llm
 
 # Every interleaving of those who wait, those who leave and those who make room.
 test-loom:

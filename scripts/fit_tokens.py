@@ -3,10 +3,11 @@
     python -m venv v && v/bin/pip install numpy scipy tiktoken
     v/bin/python scripts/fit_tokens.py texts/ > crates/paceline-core/src/llm/weights.rs
 
-`texts/` has a folder for each kind of text (a programming language, a natural one, base64), and each
-kind counts the same. A text is cut into classes of bytes, and a weight belongs to each class that follows
-another: the count of tokens is close to the sum. The true counts are those of o200k_base, and of the
-older cl100k_base for what is not ASCII, where it takes up to five times as much. tiktoken downloads both.
+`texts/` has a folder for each kind of text (a programming language, a natural one, base64), and
+each kind counts the same. A text is cut into classes of bytes, and a weight belongs to each class
+that follows another: the count of tokens is close to the sum. The true counts are those of
+o200k_base, and of the older cl100k_base for what is not ASCII, where it takes up to five times as
+much. tiktoken downloads both.
 """
 
 from __future__ import annotations
@@ -14,47 +15,25 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tiktoken
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, diags
 
-#: Classes of bytes beside the lower case letters, each of which is one. Class 0 is the start of a text.
-GROUPS = [
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Classes of bytes beside the lower case letters, each of which is one. Class 0 starts a text.
+GROUPS: list[Iterable[int]] = [
     *(b"AEIOUY", b"BCDFGHLMNPRST", b"JKQVWXZ", b"0123456789", b" ", b"\n\r", b"\t"),
-    *(
-        b"_",
-        b"-",
-        b".",
-        b",",
-        b":;",
-        b'"',
-        b"'`",
-        b"\\",
-        b"/",
-        b"([{<",
-        b")]}>",
-        b"=+*",
-        b"#@$%^&|~!?",
-    ),
+    *(b"_", b"-", b".", b",", b":;", b'"', b"'`", b"\\", b"/", b"([{<", b")]}>", b"=+*"),
+    b"#@$%^&|~!?",
     [*range(9), 11, 12, *range(14, 32), 127],
-    *(
-        range(0xC0, 0xC4),
-        range(0xC4, 0xCA),
-        range(0xCA, 0xD0),
-        range(0xD0, 0xD4),
-        range(0xD4, 0xE0),
-    ),
-    *(
-        [0xE0],
-        [0xE1],
-        [0xE2, 0xEE, 0xEF],
-        [0xE3],
-        range(0xE4, 0xEA),
-        range(0xEA, 0xEE),
-        range(0xF0, 0x100),
-    ),
+    *(range(0xC0, 0xC4), range(0xC4, 0xCA), range(0xCA, 0xD0), range(0xD0, 0xD4)),
+    *(range(0xD4, 0xE0), [0xE0], [0xE1], [0xE2, 0xEE, 0xEF], [0xE3], range(0xE4, 0xEA)),
+    *(range(0xEA, 0xEE), range(0xF0, 0x100)),
     *(range(0x80, 0x90), range(0x90, 0xA0), range(0xA0, 0xB0), range(0xB0, 0xC0)),
 ]
 #: Classes that fit in one row of the table.
@@ -90,9 +69,8 @@ def fit(
 
     # No weight is negative, so that more text never weighs less.
     bounds = [(0.004, 4)] * base.size
-    return minimize(
-        loss, base, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
-    ).x
+    options = {"maxiter": 500}
+    return minimize(loss, base, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
 
 
 def table(name: str, weights: np.ndarray) -> list[str]:
@@ -123,15 +101,15 @@ def main() -> None:
         return fit(features, counts, share, alone @ classes).reshape(WIDTH, WIDTH)
 
     lines = [
-        "//! How much each class of bytes weighs that follows another. Made by `scripts/fit_tokens.py`.",
+        "//! How much each class of bytes weighs after another. Made by `scripts/fit_tokens.py`.",
         "",
-        "/// The class of each byte. Class 0 is the start of a text; from 48 on they are not ASCII.",
+        "/// The class of each byte. Class 0 starts a text; from 48 on they are not ASCII.",
         "#[rustfmt::skip]",
         "pub(super) const CLASSES: [u8; 256] = [",
         *("    " + ", ".join(map(str, row)) + "," for row in CLASSES.reshape(8, 32)),
         "];",
         "",
-        f"/// In 1/{GRAIN} of a token of o200k: a row for the class before, a column for the one that follows.",
+        f"/// In 1/{GRAIN} of a token of o200k: a row for the class before, a column for the next.",
         *table("WEIGHTS", weights("o200k_base")),
         "",
         "/// The same for cl100k: columns for the classes from 48 on.",

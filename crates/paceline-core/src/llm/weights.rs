@@ -1,6 +1,6 @@
-//! How much each class of bytes weighs that follows another. Made by `scripts/fit_tokens.py`.
+//! How much each class of bytes weighs after another. Made by `scripts/fit_tokens.py`.
 
-/// The class of each byte. Class 0 is the start of a text; from 48 on they are not ASCII.
+/// The class of each byte. Class 0 starts a text; from 48 on they are not ASCII.
 #[rustfmt::skip]
 pub(super) const CLASSES: [u8; 256] = [
     47, 47, 47, 47, 47, 47, 47, 47, 47, 33, 32, 47, 47, 32, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47, 47,
@@ -13,7 +13,7 @@ pub(super) const CLASSES: [u8; 256] = [
     53, 54, 55, 56, 57, 57, 57, 57, 57, 57, 58, 58, 58, 58, 55, 55, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59, 59,
 ];
 
-/// In 1/1024 of a token of o200k: a row for the class before, a column for the one that follows.
+/// In 1/1024 of a token of o200k: a row for the class before, a column for the next.
 #[rustfmt::skip]
 pub(super) const WEIGHTS: [u16; 4096] = [
     307, 876, 1147, 1294, 469, 1423, 1018, 491, 1308, 1256, 832, 1072, 1620, 1390, 1505, 1267, 830, 1638, 1288, 1551, 1311, 945, 843, 928, 783, 1347, 1390, 1219, 1504, 2481, 1112, 715, 1598, 731, 319, 540, 969, 1073, 924, 974, 1030, 979, 854, 1268, 1139, 360, 568, 4069, 874, 286, 342, 466, 1438, 2501, 2030, 685, 645, 4, 35, 1949, 134, 307, 232, 259,
