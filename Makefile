@@ -60,6 +60,12 @@ target/servers_node/installed: $(wildcard python/tests/servers_node/package*.jso
 	npm ci --prefix $(@D) --no-audit --no-fund --silent
 	touch $@
 
+# The majors of LLM SDKs before those that the other tests use.
+target/previous_sdks/installed: python/tests/previous_sdks.txt
+	python3 -m venv $(@D) || (python3 -m pip install virtualenv && python3 -m virtualenv $(@D))
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
 # The bindings are tested from Python.
 test-rust: redis
 	cargo test --locked
@@ -69,7 +75,7 @@ test-rust: redis
 test-loom:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p paceline --no-default-features --test loom --target-dir target/loom
 
-test-python: redis servers $(VENV)/built
+test-python: redis servers target/previous_sdks/installed $(VENV)/built
 	$(PYTHON) -m pytest
 	$(PYTHON) -m pytest --doctest-modules python/paceline --ignore=python/paceline/__main__.py
 	$(PYTHON) -m mypy
