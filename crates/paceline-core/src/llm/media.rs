@@ -41,9 +41,8 @@ const FACTORS: [(&str, u64); 9] = [
 ];
 
 /// How many times as much an image may take with that model.
-pub(super) fn image_factor(model: Option<&str>) -> u64 {
-    let of = |model: &str| FACTORS.iter().find(|(start, _)| model.starts_with(start));
-    model.and_then(of).map_or(1, |(_, factor)| *factor)
+pub(super) fn image_factor(model: &str) -> u64 {
+    FACTORS.iter().find(|(start, _)| model.starts_with(start)).map_or(1, |(_, factor)| *factor)
 }
 
 impl Kind {

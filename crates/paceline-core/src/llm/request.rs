@@ -27,13 +27,12 @@ impl<'a> Request<'a> {
         let mut prompt = Prompt::default();
         let settings = Settings::read(body, &mut prompt).ok()?;
         let model = settings.model.map(json::resolved);
-        let embeds = settings.embeds
-            || model.as_deref().is_some_and(|model| {
-                ["embed", "moderation", "rerank"].iter().any(|word| model.contains(word))
-            });
-        let output = settings.output().or(embeds.then_some(0));
+        let name = model.as_deref().unwrap_or_default();
+        let embeds = ["embed", "moderation", "rerank"].iter().any(|word| name.contains(word));
+        let output = settings.output().or((settings.embeds || embeds).then_some(0));
         prompt.open = output.is_none();
-        prompt.images = prompt.images.saturating_mul(media::image_factor(model.as_deref()));
+        prompt.images = prompt.images.saturating_mul(media::image_factor(name));
+        prompt.text.cut_for(name);
         Some(Self { model, stream: settings.stream, prompt, output })
     }
 }

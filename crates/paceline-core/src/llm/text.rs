@@ -11,6 +11,9 @@ use super::weights::{CLASSES, OLDER, WEIGHTS};
 /// Parts of a token in which text is weighed.
 pub(super) const GRAIN: u64 = 1024;
 
+/// How the names of models start that are known to cut text as o200k does.
+const NEWER: [&str; 8] = ["gpt-4o", "gpt-4.1", "gpt-4.5", "gpt-5", "gpt-oss", "o1", "o3", "o4"];
+
 /// The weight of a text in [`GRAIN`]ths of a token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Weight {
@@ -26,6 +29,13 @@ impl Weight {
         self.ascii = self.ascii.saturating_add(other.ascii);
         self.foreign = self.foreign.saturating_add(other.foreign);
         self.older = self.older.saturating_add(other.older);
+    }
+
+    /// Takes the model for one whose way to cut is known.
+    pub(super) fn cut_for(&mut self, model: &str) {
+        if NEWER.iter().any(|start| model.starts_with(start)) {
+            self.older = self.foreign;
+        }
     }
 
     /// Adds that many tokens.
@@ -74,17 +84,27 @@ impl Scale {
 
     #[inline]
     fn put_any(&mut self, bytes: &[u8]) {
+        if bytes.is_ascii() {
+            return self.put_ascii(bytes);
+        }
+        let (mut ascii, mut foreign, mut older, mut before) = (0_u32, 0_u32, 0_u32, self.before);
         for byte in bytes {
-            if byte.is_ascii() {
-                self.put_ascii(&[*byte]);
-                continue;
-            }
             let class = usize::from(CLASSES[usize::from(*byte)]);
-            let older = u32::from(OLDER[(self.before << 4 | class & 15) % OLDER.len()]);
-            let Weight { foreign, older: sum, .. } = &mut self.weight;
-            *foreign = foreign.wrapping_add(u64::from(weight(self.before, class)));
-            *sum = sum.wrapping_add(u64::from(older));
-            self.before = class;
+            if byte.is_ascii() {
+                ascii = ascii.wrapping_add(weight(before, class));
+            } else {
+                foreign = foreign.wrapping_add(weight(before, class));
+                older = older.wrapping_add(older_weight(before, class));
+            }
+            before = class;
+        }
+        self.before = before;
+        for (sum, more) in [
+            (&mut self.weight.ascii, ascii),
+            (&mut self.weight.foreign, foreign),
+            (&mut self.weight.older, older),
+        ] {
+            *sum = sum.wrapping_add(u64::from(more));
         }
     }
 
@@ -135,6 +155,12 @@ impl Scale {
 #[inline]
 fn weight(before: usize, class: usize) -> u32 {
     u32::from(WEIGHTS[(before << 6 | class) % WEIGHTS.len()])
+}
+
+/// The same for what is not ASCII, as cl100k cuts it.
+#[inline]
+fn older_weight(before: usize, class: usize) -> u32 {
+    u32::from(OLDER[(before << 4 | class & 15) % OLDER.len()])
 }
 
 /// Is it ASCII, with no quote and no escape?

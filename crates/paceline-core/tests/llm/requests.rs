@@ -194,6 +194,14 @@ fn media_are_no_text_however_long_they_are() {
 }
 
 #[test]
+fn a_model_that_cuts_other_scripts_in_longer_tokens_is_known() {
+    let mut body = user(&json!("जब किसी सर्वर को बहुत अधिक अनुरोध मिलते हैं, तो प्रतीक्षा करनी होगी।"));
+    let unknown = input(&body);
+    body["model"] = json!("gpt-4o-mini");
+    assert!(input(&body) * 2 < unknown, "{} {unknown}", input(&body));
+}
+
+#[test]
 fn what_stands_elsewhere_is_what_its_part_says() {
     let image = br#"{"messages": [{"role": "user", "content": [
         {"type": "image", "source": {"type": "url", "url": "https://a.example/a"}}]}]}"#;
