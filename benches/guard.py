@@ -97,8 +97,8 @@ def guarded(guard: paceline.Guard, ask: Callable[[], object]) -> Calls:
     return calls
 
 
-def by_parry(ask: Callable[[], object], **limits: int) -> Calls:
-    guard = parry.Parry()
+def by_parry(ask: Callable[[], object], *, cache: bool = False, **limits: int) -> Calls:
+    guard = parry.Parry(cache=cache)
     guard.set_rate_limit("*", **limits)
 
     def calls(count: int) -> None:
@@ -143,7 +143,7 @@ def hit(row: str, messages: Any) -> Row:
         return create(model="gpt-4o", messages=messages, max_tokens=64)
 
     ours = guarded(paceline.Guard(cache=True), ask), CALLS
-    figures = race({"ours": ours, "llm-parry": (by_parry(ask), CALLS)})
+    figures = race({"ours": ours, "llm-parry": (by_parry(ask, cache=True), CALLS)})
     medians = (statistics.median(figures[name]) for name in ("ours", "llm-parry"))
     return versus(row, "llm-parry", *medians, 1.0)
 

@@ -9,6 +9,7 @@ use paceline_store::{Answer, Tally};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Rules, prices and budgets for the models of a limiter; cheap to clone, and clones share everything.
@@ -75,7 +76,21 @@ struct Model {
 #[derive(Debug, Default)]
 struct Learned {
     calibration: Mutex<Calibration>,
+    reports: AtomicUsize,
     tally: Mutex<Tally>,
+}
+
+impl Learned {
+    /// To learn costs more than all the rest of a call, and what is known of a model after this many reports
+    /// changes slowly: from then on it learns from one in eight.
+    const FIRST: usize = 64;
+
+    fn learn(&self, prompt: &Prompt, usage: &Usage) {
+        let before = self.reports.fetch_add(1, Ordering::Relaxed);
+        if before < Self::FIRST || before.is_multiple_of(8) {
+            self.calibration.lock().learn(prompt, usage);
+        }
+    }
 }
 
 /// How a provider counts tokens.
@@ -304,7 +319,7 @@ impl Guard {
         usage: Usage,
     ) -> Result<(), Error> {
         let Some(prompt) = &call.prompt else { return Ok(()) };
-        call.model.learned.calibration.lock().learn(prompt, &usage);
+        call.model.learned.learn(prompt, &usage);
         // Where the answer said what is left, it has counted in its own way.
         if !(call.counting.keeps_reservation && permit.is_told_of_tokens()) {
             let free = if call.counting.cached_is_free { usage.cached } else { 0 };
