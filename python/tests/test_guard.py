@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import anthropic._base_client
 import httpx
 import httpx2
@@ -34,6 +35,7 @@ CHANGED = [
     (httpx2.AsyncClient, "send"),
     (httpx.Client, "send"),
     (httpx.AsyncClient, "send"),
+    (aiohttp.ClientSession, "_request"),
 ]
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 #: Not every client can be closed.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore:Inheritance class AiohttpClientSession:DeprecationWarning",
 )
 USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hi"}}
@@ -142,7 +144,16 @@ async def ask_ollama(url: str) -> list[Any]:
     return [part async for part in stream]
 
 
+async def ask_gemini_in_loop(url: str) -> Any:
+    """Ask by aiohttp, as it does there."""
+    client = genai.Client(api_key="k", http_options={"base_url": url})
+    answer = await client.aio.models.generate_content(model="gemini-a", contents="Hello!")
+    await client.aio.aclose()
+    return answer
+
+
 ASYNC: dict[str, Callable[[str], Any]] = {
+    "127.0.0.1:gemini-a": ask_gemini_in_loop,
     "127.0.0.1:mistral-a": lambda url: Mistral(api_key="k", server_url=url).chat.complete_async(
         model="mistral-a", messages=PROMPT
     ),

@@ -48,48 +48,29 @@ calling: contextvars.ContextVar[Calling | None] = contextvars.ContextVar(
 )
 
 
-class _Call(_httpx.Call):
-    """One attempt, by a client of ``httpx`` or ``httpx2``."""
+class _Attempt(_flow.PlainCall):
+    """What one attempt is, whatever client sends it."""
 
-    __slots__ = (
-        "budgets",
-        "calling",
-        "charge",
-        "client",
-        "is_answered",
-        "is_read",
-        "kwargs",
-        "original",
-    )
+    calling: Calling
     charge: LlmCall
+    request: Any
+    #: permits of the budgets that it is paid from
+    budgets: list[Permit]
+    is_answered: bool
 
-    def __init__(
-        self,
-        under: Calling,
-        package: ModuleType,
-        original: Callable[..., Any],
-        client: Any,
-        request: Any,
-        kwargs: dict[str, Any],
-    ) -> None:
+    def begin(self, under: Calling, body: bytes | None, model: str | None) -> None:
+        """Find out where it is counted, and what it may spend."""
         self.calling = under
         self.limiter = under.guard.limiter
-        self.package = package
-        self.original = original
-        self.client = client
-        self.request = request
-        self.kwargs = kwargs
-        sdk = under.sdk
-        url = request.url
-        path = url.path
-        self.url = sdk.url + path
-        body, model = _body(request)
-        self.charge = under.guard.charge(sdk, url.host, path, body, model)
-        #: permits of the budgets that it is paid from
-        self.budgets: list[Permit] = []
+        self.budgets = []
         self.is_answered = False
-        #: whether all of the answer is read, whatever it is
-        self.is_read = False
+        url = self.request.url
+        path = url.path
+        self.url = under.sdk.url + path
+        try:
+            self.charge = under.guard.charge(under.sdk, url.host, path, body, model)
+        except StorageUnavailable as error:
+            raise _past(under, error) from error
 
     @property
     def retried_above(self) -> bool:
@@ -108,9 +89,40 @@ class _Call(_httpx.Call):
         account = self.calling.guard.account_of(self.request.headers)
         return self.charge.scope, self.charge.cost, account
 
-    def read(self, response: Any) -> tuple[int, list[tuple[bytes, bytes]]]:
+    def answered(self, status: int) -> None:
+        """Note that there is an answer."""
         self.is_answered = True
-        self.charge.answered(response.status_code)
+        self.charge.answered(status)
+
+    def admitted(self, paced: Paced) -> None:
+        """Note how long it waited."""
+        self.calling.waited += paced.waited
+        self.charge.waited(paced.waited)
+
+
+class _Call(_Attempt, _httpx.Call):
+    """One attempt, by a client of ``httpx`` or ``httpx2``."""
+
+    def __init__(
+        self,
+        under: Calling,
+        package: ModuleType,
+        original: Callable[..., Any],
+        client: Any,
+        request: Any,
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.package = package
+        self.original = original
+        self.client = client
+        self.request = request
+        self.kwargs = kwargs
+        self.begin(under, *_body(request))
+        #: whether all of the answer is read, whatever it is
+        self.is_read = False
+
+    def read(self, response: Any) -> tuple[int, list[tuple[bytes, bytes]]]:
+        self.answered(response.status_code)
         return super().read(response)
 
     def is_short(self, response: Any) -> bool:
@@ -118,8 +130,7 @@ class _Call(_httpx.Call):
 
     def tell(self, response: Any, paced: Paced, permit: Permit) -> None:
         response.extensions["paceline"] = paced
-        self.calling.waited += paced.waited
-        self.charge.waited(paced.waited)
+        self.admitted(paced)
         status = response.status_code
         if permit.spent:
             # Waiting brings nothing back: the SDK is not to try again.
@@ -133,8 +144,6 @@ class _Call(_httpx.Call):
 
 
 class _Blocking(_Call):
-    __slots__ = ()
-
     async def send(self) -> Any:
         token = calling.set(None)
         try:
@@ -158,8 +167,6 @@ class _Blocking(_Call):
 
 
 class _Async(_Call):
-    __slots__ = ()
-
     async def send(self) -> Any:
         token = calling.set(None)
         try:
@@ -202,12 +209,12 @@ async def _attend(
     cache = under.guard.cache
     key = None if cache is None else cache.key(sent, _body(sent.request)[0])
     if cache is None or key is None:
-        return await _pace(kind(under, *sent), acquire, pause)
+        return await pace(kind(under, *sent), acquire, pause)
 
     async def fetch() -> tuple[Any, Answer | None]:
         call = kind(under, *sent.opened())
         call.is_read = not sent.is_stream
-        response = await _pace(call, acquire, pause)
+        response = await pace(call, acquire, pause)
         try:
             recording = cache.record(key, response, sent, call.charge)
             if not sent.is_stream:
@@ -220,8 +227,8 @@ async def _attend(
     return await cache.answer(key, sent, fetch, kind.waiting)
 
 
-async def _pace(
-    call: _Blocking | _Async,
+async def pace(
+    call: Any,
     acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
 ) -> Any:
@@ -247,7 +254,7 @@ def cancel(permits: Iterable[Permit]) -> None:
         permit.cancel()
 
 
-def _outward(call: _Call, error: Exception) -> BaseException:
+def _outward(call: _Attempt, error: Exception) -> BaseException:
     """Give the error that users are to see, in a form that gets past the SDK."""
     if isinstance(error, RateLimitExceeded):
         if not call.is_answered:
@@ -256,7 +263,12 @@ def _outward(call: _Call, error: Exception) -> BaseException:
             charge = call.charge
             words = str(error), error.scope, error.dimension, error.retry_after
             error = RateLimited(*words, charge.provider, charge.model)
-    return Escape(error) if call.calling.sdk.wraps_errors else error
+    return _past(call.calling, error)
+
+
+def _past(under: Calling, error: Exception) -> BaseException:
+    """Give an error in the form in which it gets past the SDK."""
+    return Escape(error) if under.sdk.wraps_errors else error
 
 
 def _body(request: Any) -> tuple[bytes | None, str | None]:

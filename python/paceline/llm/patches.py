@@ -48,6 +48,7 @@ class Patches:
         self._changes: dict[str, Callable[[ModuleType], None]] = {
             "httpx._client": self._change_clients,
             "httpx2._client": self._change_clients,
+            "aiohttp.client": self._change_sessions,
         }
         for sdk in SDKS:
             self._changes[sdk.module] = functools.partial(self._change_sdk, sdk)
@@ -191,6 +192,24 @@ class Patches:
 
         self._change(module.Client, "send", blocking)
         self._change(module.AsyncClient, "send", awaited)
+
+    def _change_sessions(self, module: ModuleType) -> None:
+        """Change how sessions of ``aiohttp`` send."""
+
+        def sending(before: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(before)
+            async def request(session: Any, *args: Any, **kwargs: Any) -> Any:
+                if (under := self._sent_by(session)) is not None:
+                    from paceline.llm import by_aiohttp  # noqa: PLC0415 - imports aiohttp
+
+                    given = kwargs.get("middlewares")
+                    own = session._middlewares if given is None else given  # noqa: SLF001
+                    kwargs["middlewares"] = (*own, by_aiohttp.middleware(under))
+                return await before(session, *args, **kwargs)
+
+            return request
+
+        self._change(module.ClientSession, "_request", sending)
 
 
 def _leave(escape: Escape, outer: Calling | None) -> None:
