@@ -514,6 +514,9 @@ class LlmCall:
         :class:`paceline.UnknownPrice`.
         """
 
+    def with_input(self, tokens: int) -> Self:
+        """Give the same for a prompt that somebody has counted."""
+
     def answered(self, status: int) -> None:
         """Note that it was sent, and answered so."""
 

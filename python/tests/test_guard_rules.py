@@ -349,6 +349,24 @@ def test_a_budget_over_a_model_without_a_price_says_so_instead_of_counting_nothi
     say(client, "another")
 
 
+def test_a_user_may_count_the_tokens_of_a_prompt(api: Api, clock: VirtualClock) -> None:
+    api.prompt = 700
+
+    def count(model: str, body: bytes) -> int | None:
+        assert b"Say hello." in body
+        return 700 if model == "counted" else None
+
+    guard = Guard(clock=clock, on_rate_limit="raise", count_tokens=count)
+    guard.set_rate_limit("*", tokens_per_minute=1_000)
+    client = guard.wrap(api.openai())
+    say(client, "counted")
+    with pytest.raises(RateLimited) as caught:
+        say(client, "counted")
+    # 703 of 1,000 are used, and 716 are asked for.
+    assert caught.value.retry_after == pytest.approx(60 * 0.419)
+    say(client, "estimated")
+
+
 def test_an_error_that_used_nothing_gives_tokens_and_dollars_back(api: Api) -> None:
     import httpx2  # noqa: PLC0415
     import openai  # noqa: PLC0415

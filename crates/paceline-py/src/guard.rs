@@ -153,6 +153,13 @@ impl LlmCall {
         Ok(budgets.into_iter().map(|(scope, cost)| (scope.to_owned(), Cost(cost))).collect())
     }
 
+    /// The same for a prompt that somebody has counted.
+    fn with_input(&self, tokens: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let call = self.call.clone().with_input(convert::amount_of(tokens)?.whole());
+        let (provider, model) = (self.provider.clone(), self.model.clone());
+        Ok(Self { guard: self.guard.clone(), call, provider, model })
+    }
+
     /// It was answered so.
     fn answered(&self, status: u16) {
         let (rejected, failed) = (u64::from(status == 429), u64::from(status >= 400));

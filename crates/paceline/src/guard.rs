@@ -350,6 +350,14 @@ impl LlmCall {
         self.cost.clone()
     }
 
+    /// The same for a prompt that somebody has counted.
+    #[must_use]
+    pub fn with_input(self, input: u64) -> Self {
+        let output = Dimension::new("output_tokens").map_or(0, |it| self.cost.of(&it).whole());
+        let usd = self.price.map_or(Amount::ZERO, |price| price.at_most(input, output));
+        Self { cost: tokens(input, output), usd, ..self }
+    }
+
     /// The scopes of the budgets that it is paid from, and what it may cost in each.
     ///
     /// # Errors

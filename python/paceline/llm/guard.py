@@ -13,7 +13,7 @@ from paceline.llm import guarding
 from paceline.llm.cache import Cache
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
@@ -71,6 +71,8 @@ class Guard:
             secret: it is part of keys and messages.
         by_credential: whether each API key counts as an account of its own, named by a keyed hash.
         retry: how to send rejected calls again of SDKs that do not do so themselves.
+        count_tokens: counts the tokens of a prompt in place of the estimate: given the model and
+            the body of the request, it gives their number, or ``None`` for the estimate.
         cache: whether who asks the same is given the same answer. It takes no permit, and costs
             neither tokens nor dollars. See also :func:`paceline.bypass_cache`.
         cache_ttl: seconds for which an answer is given again; ``None`` for ever.
@@ -96,6 +98,7 @@ class Guard:
         account: str | None = None,
         by_credential: bool = False,
         retry: RetryConfig | None = None,
+        count_tokens: Callable[[str, bytes], int | None] | None = None,
         fail_closed: bool = False,
         fallback: Literal["local"] | None = None,
         storage_timeout: float = 0.25,
@@ -127,6 +130,7 @@ class Guard:
         )
         self._engine = _native.Guard(self.limiter)
         self._by_credential = by_credential
+        self._count_tokens = count_tokens
         self.cache: Cache | None = None
         if cache:
             kept = cache_ttl, cache_size, cache_bytes
@@ -293,7 +297,11 @@ class Guard:
         self, sdk: Sdk, host: str, path: str, body: bytes | None, model: str | None
     ) -> _native.LlmCall:
         """Give where a request is counted, and what it may spend."""
-        return self._engine.call(sdk.provider, sdk.any_host, host, path, body, model)
+        call = self._engine.call(sdk.provider, sdk.any_host, host, path, body, model)
+        if self._count_tokens is not None and body is not None:
+            counted = self._count_tokens(call.model, body)
+            return call if counted is None else call.with_input(counted)
+        return call
 
     def account_of(self, headers: Mapping[str, str]) -> str | None:
         """Give the account that a request counts for; ``None`` for the limiter's."""
