@@ -13,7 +13,7 @@ use crate::error::{Error, Refused};
 use crate::limiter::{Inner, Limiter, refused};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
-use paceline_core::state::Receipt;
+use paceline_core::gate::Tail;
 use paceline_core::{Cause, Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
 use paceline_store::{Admission, Ask, Clock, Grant, Key};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,18 +50,6 @@ struct Queue {
     tail: Option<Tail>,
     /// What the head waited for at last.
     by: Option<Cause>,
-}
-
-/// The scope as the next newcomer will find it.
-struct Tail {
-    state: ScopeState,
-    /// When the last in line goes.
-    at: Tick,
-    /// What the last wait in line is for.
-    by: Option<Cause>,
-    /// Somebody left since it was made, so that it is too late by what they would have taken. Good
-    /// enough to admit by, not to refuse by.
-    late: bool,
 }
 
 type Outcome = Result<Grant, Error>;
@@ -300,19 +288,6 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-impl Tail {
-    /// One more joins at `now`.
-    fn add(&mut self, cost: &Cost, now: Tick) {
-        let start = self.at.max(now);
-        self.at = start;
-        if let Some(wait) = self.state.wait(cost, start) {
-            self.at = start.after(wait.after);
-            self.by = Some(wait.by);
-        }
-        self.state.spend(cost, self.at);
-    }
-}
-
 impl Queue {
     /// Whether somebody else will wake up in time for this one: the head, whose alarm is set and
     /// goes off before this one's deadline. Then the store need not be asked again.
@@ -500,7 +475,7 @@ impl Queue {
 
     /// How long a newcomer would wait behind everybody in line.
     fn forecast(&mut self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
-        if self.tail.as_ref().is_some_and(|tail| tail.late) {
+        if self.tail.as_ref().is_some_and(Tail::is_late) {
             self.tail = None;
         }
         self.estimate(inner, scope, cost)
@@ -513,21 +488,12 @@ impl Queue {
             return state.wait(cost, now);
         }
         let (state, now) = self.view(inner)?;
-        if self.tail.is_none() {
-            let mut tail = Tail { state, at: now, by: None, late: false };
-            for (_, waiting) in self.gate.iter() {
-                tail.add(&waiting.cost, now);
-            }
-            self.tail = Some(tail);
-        }
-        let tail = self.tail.as_ref()?;
-        let start = tail.at.max(now);
-        let (after, by) = match tail.state.wait(cost, start) {
-            Some(wait) => (start.after(wait.after).since(now), wait.by),
-            // Whoever is last in line goes as soon as those before it have gone.
-            None => (start.since(now), tail.by.clone().unwrap_or(Cause::FirstAnswer)),
-        };
-        Some(Wait { after, by })
+        let line = &self.gate;
+        let tail = self.tail.get_or_insert_with(|| {
+            let costs = line.iter().map(|(_, waiting)| &waiting.cost);
+            costs.fold(Tail::new(state, now), |tail, cost| tail.and(cost, now))
+        });
+        Some(tail.wait(cost, now))
     }
 
     /// Takes out somebody who will not go. Those behind go earlier, which the tail need not know
@@ -535,9 +501,7 @@ impl Queue {
     fn forgo(&mut self, ticket: Ticket) {
         let Some(waiting) = self.remove(ticket) else { return };
         if let Some(tail) = &mut self.tail {
-            let receipt = Receipt::new(waiting.cost, tail.at);
-            tail.state.settle(&receipt, &Cost::NOTHING, tail.at);
-            tail.late = true;
+            tail.forgo(waiting.cost);
         }
     }
 
