@@ -4,10 +4,13 @@
 pub mod batch;
 pub mod limits;
 pub mod sandbox;
+pub mod serve;
+pub mod simulate;
 mod storage;
+mod times;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 
@@ -28,6 +31,8 @@ enum Command {
     Set(limits::SetArgs),
     Clear(limits::ClearArgs),
     Usage(limits::UsageArgs),
+    Simulate(Box<simulate::SimulateArgs>),
+    Serve(serve::ServeArgs),
     /// Run a local server that really enforces limits
     Sandbox(sandbox::SandboxArgs),
     /// Print shell completions
@@ -51,8 +56,10 @@ pub mod exit {
 
 /// Runs the command line `args`, the program's name first, and tells the exit status.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+    let matches = Cli::command().try_get_matches_from(args);
+    let read = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match read {
+        Ok(read) => read,
         Err(mut error) => {
             hide_login(&mut error);
             // Printing can only fail where nobody is left to read.
@@ -72,6 +79,12 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Set(args) => limits::set(args),
         Command::Clear(args) => limits::clear(&args),
         Command::Usage(args) => limits::usage(&args),
+        Command::Simulate(args) if args.serves() => {
+            let link = matches.subcommand_matches("simulate").map(serve::link).unwrap_or_default();
+            on_runtime(serve::run(args.site(), link))
+        }
+        Command::Simulate(args) => simulate::simulate(&args),
+        Command::Serve(args) => on_runtime(serve::run(args.site, String::new())),
         Command::Sandbox(args) => on_runtime(async {
             sandbox::run(args, io::stdout(), sandbox::interrupted()).await?;
             Ok(exit::OK)

@@ -70,7 +70,7 @@ pub use line::{Step, Waiter, after_fork_in_child};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Counting, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope,
-    Signal, Status, Verdict, VirtualClock, Wait, Window, headers, llm, retry,
+    Signal, Status, Verdict, VirtualClock, Wait, Window, headers, llm, retry, simulate,
 };
 #[cfg(feature = "redis")]
 pub use paceline_store::Redis;
