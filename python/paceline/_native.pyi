@@ -94,6 +94,12 @@ def detect(
 def main(argv: list[str]) -> int:
     """Run the command line, the program's name first, and give its exit status."""
 
+def simulate(pairs: list[tuple[str, str]]) -> str:
+    """Run a simulation, said in pairs of the command's options and values: its report as JSON.
+
+    Raises ValueError for what makes no sense.
+    """
+
 @disjoint_base
 class Limiter:
     """The engine's limiter."""

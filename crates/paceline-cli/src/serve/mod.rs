@@ -11,11 +11,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _};
-use url::form_urlencoded::Serializer;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tokio::net::TcpListener;
+use url::form_urlencoded::Serializer;
 
 /// Nothing is loaded from elsewhere, and nothing is sent there.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -77,7 +77,8 @@ pub(crate) async fn run(site: Site, link: String) -> Result<u8, Failure> {
 /// What the page has to show what was said on the command line: the same options, in its address.
 pub(crate) fn link(said: &ArgMatches) -> String {
     let command = crate::Cli::command();
-    let known = command.find_subcommand("simulate").into_iter().flat_map(clap::Command::get_arguments);
+    let known =
+        command.find_subcommand("simulate").into_iter().flat_map(clap::Command::get_arguments);
     let mut pairs = Serializer::new(String::new());
     for arg in known.filter(|arg| !matches!(arg.get_id().as_str(), "serve" | "port" | "no_open")) {
         let id = arg.get_id().as_str();

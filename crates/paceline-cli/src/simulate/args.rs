@@ -79,13 +79,24 @@ pub struct Settings {
     #[arg(long, value_name = "HOW", value_parser = policies(), help_heading = "Server")]
     server: Option<Counts>,
     /// A limit of the server; repeatable [default: the same limits]
-    #[arg(long = "server-limit", value_name = "[DIMENSION=]N/WINDOW", requires = "server", help_heading = "Server")]
+    #[arg(
+        long = "server-limit",
+        value_name = "[DIMENSION=]N/WINDOW",
+        requires = "server",
+        help_heading = "Server"
+    )]
     server_limits: Vec<Limit>,
     /// What the server says of its limits
     #[arg(long, value_enum, default_value_t, requires = "server", help_heading = "Server")]
     tells: Told,
     /// The share of each limit that strangers with the same key take, such as 50%
-    #[arg(long, value_name = "SHARE", default_value = "0%", requires = "server", help_heading = "Server")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value = "0%",
+        requires = "server",
+        help_heading = "Server"
+    )]
     strangers: Share,
     /// Count what is rejected as if it had been admitted
     #[arg(long, requires = "server", help_heading = "Server")]
@@ -242,9 +253,8 @@ impl Settings {
         }
         limits.extend(self.limits.iter().cloned());
         if let Some(burst) = self.burst {
-            let one = match (limits.as_mut_slice(), self.rpm) {
-                ([one], _) | ([one, ..], Some(_)) => one,
-                _ => return Err("--burst goes with --rpm, or with one --limit".into()),
+            let (([one], _) | ([one, ..], Some(_))) = (limits.as_mut_slice(), self.rpm) else {
+                return Err("--burst goes with --rpm, or with one --limit".into());
             };
             *one = one.clone().with_burst(burst)?;
         }
@@ -258,7 +268,9 @@ impl Settings {
         let Some(counts) = self.server else { return Ok(None) };
         let limits = if self.server_limits.is_empty() { ours } else { &self.server_limits };
         if limits.is_empty() {
-            return Err("a --server without limits rejects nothing; give it a --server-limit".into());
+            return Err(
+                "a --server without limits rejects nothing; give it a --server-limit".into()
+            );
         }
         let counted = |limit: &Limit| {
             let counted = provider::Limit::new(limit.units, limit.window.duration());

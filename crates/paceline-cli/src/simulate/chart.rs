@@ -29,22 +29,23 @@ pub(super) fn sparklines(outcome: &Outcome, width: u16) -> String {
         }
     }
     let end = took(outcome.finished);
-    lines.push(format!("{:<margin$}0{end:>rest$}", "", margin = usize::from(MARGIN), rest = usize::from(width) - 1));
+    lines.push(format!(
+        "{:<margin$}0{end:>rest$}",
+        "",
+        margin = usize::from(MARGIN),
+        rest = usize::from(width) - 1
+    ));
     lines.join("\n")
 }
 
 /// So many numbers: the sums of those that fall together, or the most of them.
 fn columns(counts: &[u64], width: usize, adds_up: bool) -> Vec<u64> {
-    let mut columns = vec![0; width];
-    for column in 0..width {
+    let column = |column: usize| {
         let (from, to) = (column * counts.len() / width, (column + 1) * counts.len() / width);
-        let of = &counts[from..to.max(from + 1).min(counts.len())];
-        columns[column] = match adds_up {
-            true => of.iter().sum(),
-            false => of.iter().copied().max().unwrap_or(0),
-        };
-    }
-    columns
+        let together = counts[from..to.max(from + 1)].iter().copied();
+        if adds_up { together.sum() } else { together.max().unwrap_or(0) }
+    };
+    (0..width).map(column).collect()
 }
 
 fn bars(columns: &[u64]) -> String {

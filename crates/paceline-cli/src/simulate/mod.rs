@@ -111,17 +111,19 @@ fn parse(pairs: &Pairs) -> Result<Settings, Failure> {
         _ => {
             let text = error.to_string();
             let said = text.strip_prefix("error: ").unwrap_or(&text);
-            said.split("\n\nUsage").next().unwrap_or(said).split("\n\nFor more").next().unwrap_or("").into()
+            said.split("\n\nUsage")
+                .next()
+                .unwrap_or(said)
+                .split("\n\nFor more")
+                .next()
+                .unwrap_or("")
+                .into()
         }
     })
 }
 
 /// What the page shows of what is said in pairs.
-pub(crate) fn page(
-    pairs: &Pairs,
-    size: (u32, u32),
-    dark: bool,
-) -> Result<serve::Shown, Failure> {
+pub(crate) fn page(pairs: &Pairs, size: (u32, u32), dark: bool) -> Result<serve::Shown, Failure> {
     /// More would make a page that is moved by sliders slow.
     const MOST: u64 = 200_000;
     let settings = parse(pairs)?;
@@ -130,7 +132,9 @@ pub(crate) fn page(
     }
     let asked = settings.simulation()?;
     if asked.requests > MOST {
-        return Err(format!("a page simulates at most {MOST} requests; the command line more").into());
+        return Err(
+            format!("a page simulates at most {MOST} requests; the command line more").into()
+        );
     }
     let outcome = asked.run()?;
     let advice = asked.advice(&outcome)?;

@@ -4,8 +4,9 @@ use super::report::units;
 use crate::Failure;
 use paceline::simulate::{Fate, Outcome, Simulation};
 use plotters::coord::Shift;
-use plotters::element::DashedPathElement;
+use plotters::element::{DashedPathElement, Drawable, PointCollection};
 use plotters::prelude::*;
+use plotters_backend::{BackendCoord, DrawingErrorKind};
 use std::time::Duration;
 
 /// Colours that hold their own on the ground that they stand on.
@@ -61,7 +62,7 @@ pub(super) fn draw(
     (width, height): (u32, u32),
     dark: bool,
 ) -> Result<String, Failure> {
-    let ink = if dark { &DARK } else { &LIGHT };
+    let ink: &'static Ink = if dark { &DARK } else { &LIGHT };
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
@@ -93,7 +94,7 @@ fn levels(
     area: &Area<'_>,
     simulation: &Simulation,
     outcome: &Outcome,
-    ink: &Ink,
+    ink: &'static Ink,
     scale: f64,
 ) -> Result<(), Failure> {
     let mut chart = ChartBuilder::on(area)
@@ -109,6 +110,7 @@ fn levels(
         .light_line_style(ink.ground)
         .label_style(("sans-serif", 12).into_font().color(&ink.text))
         .x_labels(8)
+        .x_label_formatter(&|time| format!("{}", (time * 1_000.0).round() / 1_000.0))
         .y_labels(5)
         .y_label_formatter(&|percent| format!("{percent:.0} %"))
         .draw()?;
@@ -119,17 +121,22 @@ fn levels(
         let colour = ink.limits[i % ink.limits.len()];
         let full = usage.limit.burst as f64 * keys;
         let left = outcome.timeline.slots.iter().enumerate();
-        let left = left.filter_map(|(slot, it)| Some((at(slot), 100.0 * units(*it.left.get(i)?) / full)));
-        let line = LineSeries::new(std::iter::once((0.0, 100.0)).chain(left), colour.stroke_width(2));
-        chart.draw_series(line)?.label(usage.limit.to_string()).legend(move |(x, y)| {
-            PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
-        });
+        let left =
+            left.filter_map(|(slot, it)| Some((at(slot), 100.0 * units(*it.left.get(i)?) / full)));
+        let line =
+            LineSeries::new(std::iter::once((0.0, 100.0)).chain(left), colour.stroke_width(2));
+        chart
+            .draw_series(line)?
+            .label(usage.limit.to_string())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
     }
     for (i, (dimension, limit)) in simulation.server.iter().flat_map(|it| &it.limits).enumerate() {
         let colour = ink.limits[(i + 2) % ink.limits.len()];
         let full = limit.units() as f64 * keys;
         let left = outcome.timeline.slots.iter().enumerate();
-        let left = left.filter_map(|(slot, it)| Some((at(slot), 100.0 * *it.server_left.get(i)? as f64 / full)));
+        let left = left.filter_map(|(slot, it)| {
+            Some((at(slot), 100.0 * *it.server_left.get(i)? as f64 / full))
+        });
         let line = DashedLineSeries::new(left, 4, 3, colour.stroke_width(2));
         chart.draw_series(line)?.label(format!("server's {dimension}")).legend(move |(x, y)| {
             DashedPathElement::new([(x, y), (x + 16, y)], 4, 3, colour.stroke_width(2))
@@ -151,7 +158,7 @@ fn levels(
 fn marks(
     area: &Area<'_>,
     outcome: &Outcome,
-    ink: &Ink,
+    ink: &'static Ink,
     scale: f64,
     unit: &str,
 ) -> Result<(), Failure> {
@@ -169,6 +176,7 @@ fn marks(
         .light_line_style(ink.ground)
         .label_style(("sans-serif", 12).into_font().color(&ink.text))
         .x_labels(8)
+        .x_label_formatter(&|time| format!("{}", (time * 1_000.0).round() / 1_000.0))
         .y_labels(5)
         .x_desc(unit)
         .y_label_formatter(&|count| format!("{count:.0}"))
@@ -179,19 +187,22 @@ fn marks(
         let of = marks.filter(move |(_, mark)| mark.fate == fate);
         of.map(move |(i, mark)| (seconds(mark.at), (i + 1) as f64))
     };
-    let came = outcome.marks.iter().enumerate().map(|(i, mark)| (seconds(mark.came), (i + 1) as f64));
+    let came =
+        outcome.marks.iter().enumerate().map(|(i, mark)| (seconds(mark.came), (i + 1) as f64));
     chart.draw_series(came.map(|at| Circle::new(at, 1, ink.faint.filled())))?;
-    let waited = points(Fate::Waited).map(|at| Circle::new(at, 2, ink.waited.filled()));
-    chart.draw_series(waited)?.label("waited").legend(|(x, y)| Circle::new((x + 8, y), 3, ink.waited.filled()));
-    let sent = points(Fate::Sent).map(|at| TriangleMarker::new(at, 3, ink.sent.filled()));
-    chart.draw_series(sent)?.label("sent at once").legend(|(x, y)| TriangleMarker::new((x + 8, y), 4, ink.sent.filled()));
-    for (fate, name) in [(Fate::Refused, "refused"), (Fate::Rejected, "429")] {
-        let filled = fate == Fate::Rejected;
-        let style = ShapeStyle { filled, ..ink.bad.stroke_width(1) };
+    for (fate, name) in [
+        (Fate::Waited, "waited"),
+        (Fate::Sent, "sent at once"),
+        (Fate::Refused, "refused"),
+        (Fate::Rejected, "429"),
+    ] {
+        if outcome.marks.iter().all(|mark| mark.fate != fate) {
+            continue;
+        }
         chart
-            .draw_series(points(fate).map(|at| Cross::new(at, 3, style)))?
+            .draw_series(points(fate).map(|at| Sign { ink, fate, at, size: 2 }))?
             .label(name)
-            .legend(move |(x, y)| Cross::new((x + 8, y), 4, style));
+            .legend(move |(x, y)| Sign { ink, fate, at: (x + 8, y), size: 3 });
     }
     chart
         .configure_series_labels()
@@ -201,4 +212,41 @@ fn marks(
         .label_font(("sans-serif", 12).into_font().color(&ink.text))
         .draw()?;
     Ok(())
+}
+
+/// What became of a request, as a sign: each fate has a shape of its own, too.
+struct Sign<C> {
+    ink: &'static Ink,
+    fate: Fate,
+    at: C,
+    size: i32,
+}
+
+impl<'a, C> PointCollection<'a, C> for &'a Sign<C> {
+    type Point = &'a C;
+    type IntoIter = std::iter::Once<&'a C>;
+
+    fn point_iter(self) -> Self::IntoIter {
+        std::iter::once(&self.at)
+    }
+}
+
+impl<C, B: DrawingBackend> Drawable<B> for Sign<C> {
+    fn draw<I: Iterator<Item = BackendCoord>>(
+        &self,
+        at: I,
+        backend: &mut B,
+        size: (u32, u32),
+    ) -> Result<(), DrawingErrorKind<B::ErrorType>> {
+        let Self { ink, fate, size: radius, .. } = *self;
+        let hollow = ink.bad.stroke_width(1);
+        match fate {
+            Fate::Waited => Circle::new((), radius, ink.waited.filled()).draw(at, backend, size),
+            Fate::Sent => {
+                TriangleMarker::new((), radius + 1, ink.sent.filled()).draw(at, backend, size)
+            }
+            Fate::Refused => Circle::new((), radius, hollow).draw(at, backend, size),
+            Fate::Rejected => Cross::new((), radius + 1, hollow).draw(at, backend, size),
+        }
+    }
 }

@@ -202,7 +202,10 @@ pub(super) fn figures(
     }
     figures.push(("waits", spans(&outcome.waits)));
     if outcome.delays.max > outcome.waits.max {
-        figures.push(("until sent", format!("{}, with the wait for a worker", spans(&outcome.delays))));
+        figures.push((
+            "until sent",
+            format!("{}, with the wait for a worker", spans(&outcome.delays)),
+        ));
     }
     for usage in &outcome.usage {
         let percent = usage.share as f64 / 1e4;
@@ -215,8 +218,7 @@ pub(super) fn figures(
         under_way += &format!("; the limits have work for {of_use}");
     }
     if let Some(ceiling) = concurrency.ceiling {
-        under_way +=
-            &format!("; {} workers get through {ceiling} a minute", simulation.workers);
+        under_way += &format!("; {} workers get through {ceiling} a minute", simulation.workers);
     }
     figures.push(("under way", under_way));
     let helps = advice.map_or_else(|| "no single change".to_owned(), |it| advised(it, outcome));

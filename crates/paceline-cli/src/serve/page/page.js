@@ -137,6 +137,7 @@ function inUnit(text, unit) {
 const quoted = (text) => (/^[\w./:=%,+-]*$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
 function ask() {
+  at("outcome").ariaBusy = "true";
   cancelAnimationFrame(soon);
   soon = requestAnimationFrame(answer);
 }
@@ -150,7 +151,7 @@ async function answer() {
   const mine = (asking = new AbortController());
   const width = Math.max(280, Math.round(at("picture").clientWidth));
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? 1 : 0;
-  const query = new URLSearchParams([...options, ["marks", MARKS], ["width", width], ["height", width < 500 ? 420 : 520], ["dark", dark]]);
+  const query = new URLSearchParams([...options, ["marks", MARKS], ["width", width], ["height", width < 500 ? 300 : 520], ["dark", dark]]);
   try {
     const response = await fetch(`simulate?${query}`, { signal: mine.signal });
     const told = await response.json();
@@ -158,10 +159,12 @@ async function answer() {
     at("error").textContent = told.error ?? "";
     if (!told.error) draw(told);
   } catch (error) {
+    // Something newer is asked for.
     if (error.name === "AbortError") return;
     at("error").hidden = false;
     at("error").textContent = "the page's server does not answer: was it stopped?";
   }
+  if (mine === asking) at("outcome").ariaBusy = "false";
 }
 
 function draw(told) {
