@@ -280,7 +280,6 @@ fn what_is_foretold_happens() {
                 let foretold = shape.plan.run().expect("an outcome");
                 let (took, finished) = (took.as_secs_f64(), foretold.finished.as_secs_f64());
                 let off = (took / finished - 1.0).abs();
-                println!("{}: {finished:.3} foretold, {took:.3} measured", shape.name);
                 assert!(off < 0.03, "{}: {finished:.3} foretold, {took:.3} measured", shape.name);
                 let missing = foretold.answered.abs_diff(answered);
                 assert!(missing * 100 <= foretold.answered * 3, "{}: {answered}", shape.name);
