@@ -23,12 +23,12 @@ class LlamaIndexRateLimiter(BaseRateLimiter):
     >>> limiter.set_limit("internal:llama-3", limit=60, window="1m")
     >>> limited = LlamaIndexRateLimiter(limiter, "internal:llama-3")
     >>> limited.acquire()
-    >>> limiter.status("internal:llama-3").requests.remaining
-    59
 
     LlamaIndex asks before each call, and before each batch of embeddings, and tells nothing
-    afterwards: requests are paced, and tokens and answers are not seen. What one method of a model
-    passes on to another it asks for twice, as ``CustomLLM.chat`` does.
+    afterwards: requests are paced, and tokens and answers are not seen. Where one method of a model
+    passes a call on to another, both ask: ``CustomLLM.chat`` takes two turns.
+
+    A model that takes no ``rate_limiter`` when it is made has it set: ``model.rate_limiter = ...``.
 
     Args:
         limiter: whose limits apply, of either kind.

@@ -184,7 +184,7 @@ def of_instructor(url: str) -> Calls:
 def admitted() -> int:
     """Give how many requests the sandbox has seen."""
     with urllib.request.urlopen(f"{SANDBOX}/_sandbox") as report:  # noqa: S310 - it is HTTP
-        return json.load(report)["admitted"]
+        return int(json.load(report)["admitted"])
 
 
 def outcome(call: Callable[[], Any], times: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Frameworks that stand on a guarded SDK are guarded; where one has a seam, that takes a limiter."""
+"""Frameworks that stand on a guarded SDK are guarded; seams of their own take a limiter."""
 
 from __future__ import annotations
 
