@@ -59,21 +59,32 @@ def test_what_may_not_wait_reaches_a_user_of_langchain_bare(sandbox: str) -> Non
 
 # What it imports warns of things of its own.
 @pytest.mark.filterwarnings("default")
-def test_litellm_is_guarded_by_the_sdk_beneath(
-    sandbox: str, guard: paceline.Guard, monkeypatch: pytest.MonkeyPatch
+def test_litellm_is_guarded_by_the_sdk_beneath_and_wraps_what_may_not_wait(
+    sandbox: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm  # noqa: PLC0415
+    from litellm.exceptions import InternalServerError  # noqa: PLC0415
 
-    with guard:
-        answer = litellm.completion(
+    def ask() -> Any:
+        return litellm.completion(
             model="openai/gpt-4o",
             messages=[{"role": "user", "content": "Hello!"}],
             api_base=f"{sandbox}/v1",
             api_key="none",
         )
-    assert answer.choices
+
+    guard = paceline.Guard(on_rate_limit="raise")
+    guard.set_rate_limit("gpt-4o", requests_per_minute=1)
+    with guard:
+        assert ask().choices
+        with pytest.raises(InternalServerError) as raised:
+            ask()
     assert guard.stats["127.0.0.1:gpt-4o"].sent == 1
+    beneath: BaseException | None = raised.value
+    while beneath is not None and not isinstance(beneath, paceline.RateLimited):
+        beneath = beneath.__context__
+    assert beneath is not None
 
 
 def test_langchain_s_own_seam_takes_a_limiter() -> None:
