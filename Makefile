@@ -67,6 +67,12 @@ target/previous_sdks/installed: python/tests/previous_sdks.txt
 	$(@D)/bin/python -m pip install --quiet --requirement $<
 	touch $@
 
+# Frameworks that do not take the versions of SDKs that the other tests use.
+target/frameworks/installed: python/tests/frameworks.txt
+	python3 -m venv $(@D) || (python3 -m pip install virtualenv && python3 -m virtualenv $(@D))
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
 # The bindings are tested from Python.
 test-rust: redis
 	cargo test --locked
@@ -76,7 +82,7 @@ test-rust: redis
 test-loom:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p paceline --no-default-features --test loom --target-dir target/loom
 
-test-python: redis servers target/previous_sdks/installed $(VENV)/built
+test-python: redis servers target/previous_sdks/installed target/frameworks/installed $(VENV)/built
 	$(PYTHON) -m pytest
 	$(PYTHON) -m pytest --doctest-modules python/paceline --ignore=python/paceline/__main__.py
 	$(PYTHON) -m mypy
