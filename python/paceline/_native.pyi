@@ -33,10 +33,24 @@ __all__ = [
     "end_waits",
     "is_volatile_cookie",
     "main",
+    "simulate",
 ]
 
 #: A scope, the seconds of its hold, and each limit with its level.
 _Scoped: TypeAlias = tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]]
+
+class _StoreMetrics(TypedDict):
+    """The store beneath, since the beginning; zero where it is in memory."""
+
+    #: Whether it cannot be reached at present.
+    away: bool
+    #: Visits that failed.
+    failures: int
+    #: Calls that went without it.
+    unmetered: int
+    visits: int
+    #: Seconds that they took, all together.
+    busy: float
 
 class _Tally(TypedDict, total=False):
     """What became of calls in one scope; what is left out is zero."""
@@ -99,6 +113,35 @@ def simulate(pairs: list[tuple[str, str]]) -> str:
 
     Raises ValueError for what makes no sense.
     """
+
+class _ScopeMetrics(TypedDict):
+    """What became of calls in one scope of this process."""
+
+    #: Attempts that took a permit and were sent.
+    sent: int
+    #: Seconds that calls waited for a permit, all together.
+    waited: float
+    delayed: int
+    refused: int
+    #: Attempts that the server answered with a 429 or the like.
+    rejected: int
+    #: Those of them that say that a quota is spent.
+    spent: int
+    failed: int
+    cached: int
+    input_tokens: int
+    output_tokens: int
+    micro_usd: int
+    #: Attempts of calls that were sent before.
+    retried: int
+    #: Rejections that said how long to stay away.
+    holds: int
+    #: How many attempts waited no longer than so many seconds, and longer than those before.
+    waits: list[tuple[float, int]]
+    #: Seconds for which it is held.
+    hold: float
+    #: Each limit with its level, as far as this process knows.
+    limits: list[tuple[str, float, str, int, int, int, float, str]]
 
 @disjoint_base
 class Limiter:
@@ -253,6 +296,18 @@ class Limiter:
         Raises :class:`paceline.StorageUnavailable` when it cannot be reached.
         """
 
+    def measure(self) -> None:
+        """Begin to measure what becomes of calls in this process: before, nothing of it is done.
+
+        :mod:`paceline.prometheus` and :mod:`paceline.opentelemetry` do so themselves.
+        """
+
+    def metrics(self) -> tuple[int, _StoreMetrics, list[tuple[str, _ScopeMetrics]]]:
+        """Give what was measured: callers that wait, the store beneath, and each scope.
+
+        Nothing before :meth:`measure`. It does not visit the store.
+        """
+
     def flush(self) -> None:
         """Hand in what the store keeps back to save visits; done by itself soon, and at the end."""
 
@@ -330,6 +385,9 @@ class Permit:
 
     def settle(self, **actual: float) -> None:
         """Correct the estimate to what was spent, more or less; other dimensions stand."""
+
+    def again(self) -> None:
+        """Count it as one for a further attempt of the same call."""
 
     def cancel(self) -> None:
         """Give everything back: the call was never made."""

@@ -129,6 +129,12 @@ impl Tail {
         Wait { after, by }
     }
 
+    /// How long whoever joined last waits.
+    #[must_use]
+    pub fn last(&self, now: Tick) -> Wait {
+        Wait { after: self.at.since(now), by: self.by.clone().unwrap_or(Cause::FirstAnswer) }
+    }
+
     /// Somebody left who would have spent `cost`. It is good enough to admit by from now on, not to
     /// refuse by.
     pub fn forgo(&mut self, cost: Cost) {

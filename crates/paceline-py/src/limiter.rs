@@ -35,6 +35,9 @@ type Level = (String, f64, String, u64, u64, u64, f64, &'static str);
 /// A scope, a day, and what became of its calls then.
 type Counted<'py> = (String, Bound<'py, PyDate>, Bound<'py, PyDict>);
 
+/// What was measured: callers that wait, the store, and each scope by its name.
+type Measured<'py> = (u64, Bound<'py, PyDict>, Vec<(String, Bound<'py, PyDict>)>);
+
 #[pymethods]
 impl Limiter {
     #[new]
@@ -97,6 +100,7 @@ impl Limiter {
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
+        builder = builder.on_wait(|wait| tell(wait));
         let opened = outside(py, || builder.open(storage))?;
         let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.
@@ -287,6 +291,42 @@ impl Limiter {
         books.into_iter().map(counted).collect()
     }
 
+    /// Begin to measure what becomes of calls.
+    fn measure(&self) -> PyResult<()> {
+        self.settled()?.limiter.measure();
+        Ok(())
+    }
+
+    /// Give what was measured: callers that wait, the store, and each scope.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Measured<'py>> {
+        let metrics = self.settled()?.limiter.metrics();
+        let store = metrics.store;
+        let beneath = PyDict::new(py);
+        beneath.set_item("away", store.away)?;
+        beneath.set_item("failures", store.failures)?;
+        beneath.set_item("unmetered", store.unmetered)?;
+        beneath.set_item("visits", store.visits)?;
+        beneath.set_item("busy", store.busy.as_secs_f64())?;
+        let scope = |metrics: paceline::ScopeMetrics| {
+            let fields = convert::tallied(py, &metrics.tally)?;
+            fields.set_item("spent", metrics.spent)?;
+            fields.set_item("retried", metrics.retried)?;
+            fields.set_item("holds", metrics.holds)?;
+            let ends = paceline::WAITS.iter().map(Duration::as_secs_f64);
+            let ends = ends.chain([f64::INFINITY]);
+            fields.set_item("waits", ends.zip(metrics.waits).collect::<Vec<_>>())?;
+            let (_, hold, levels) = scoped((
+                String::new(),
+                paceline::Status { limits: metrics.limits, hold: metrics.hold },
+            ));
+            fields.set_item("hold", hold)?;
+            fields.set_item("limits", levels)?;
+            Ok((metrics.scope, fields))
+        };
+        let scopes = metrics.scopes.into_iter().map(scope).collect::<PyResult<_>>()?;
+        Ok((metrics.waiting, beneath, scopes))
+    }
+
     /// Hand in what the store keeps back to save visits.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         // A limiter that was never set up keeps nothing back.
@@ -432,6 +472,13 @@ fn scoped((scope, status): (String, paceline::Status)) -> Scoped {
     (scope, status.hold.as_secs_f64(), status.limits.into_iter().map(level).collect())
 }
 
+/// Tells Python's logging of a long wait. Who sees one of ten seconds would take it for a hang, so that is a
+/// warning, which is shown unless somebody says otherwise.
+fn tell(wait: &paceline::LongWait) {
+    let level = if wait.after < Duration::from_secs(10) { "info" } else { "warning" };
+    log(level, &wait.to_string());
+}
+
 /// Tells Python's logging that a store went away or is back.
 fn notify(notice: paceline::Notice) {
     warn(&notice.to_string());
@@ -439,10 +486,14 @@ fn notify(notice: paceline::Notice) {
 
 /// Tells Python's logging what the user ought to know.
 pub(crate) fn warn(message: &str) {
+    log("warning", message);
+}
+
+fn log(level: &str, message: &str) {
     enter(|py| {
         let told = py.import("logging").and_then(|logging| {
             let logger = logging.call_method1("getLogger", ("paceline",))?;
-            logger.call_method1("warning", ("%s", message))
+            logger.call_method1(level, ("%s", message))
         });
         // A handler that fails is no reason to fail a call.
         drop(told);

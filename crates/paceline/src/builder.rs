@@ -2,6 +2,7 @@
 
 use crate::Limiter;
 use crate::error::Error;
+use crate::long_wait::{LongWait, OnWait};
 use paceline_core::headers::{Detector, HeadersMap, Provider};
 use paceline_core::{Limit, Policy};
 #[cfg(feature = "redis")]
@@ -27,6 +28,7 @@ pub struct Builder {
     documented: Documented,
     lease: Option<Duration>,
     notify: Option<Notify>,
+    on_wait: OnWait,
 }
 
 /// Whose documented limits are used before a response tells the real ones.
@@ -165,6 +167,14 @@ impl Builder {
         self
     }
 
+    /// Tells of calls that wait for longer than a second, once for all that wait in a scope meanwhile; an
+    /// event of `tracing`, unless set. It is called by whoever waits, and must not wait itself.
+    #[must_use]
+    pub fn on_wait(mut self, tell: impl Fn(&LongWait) + Send + Sync + 'static) -> Self {
+        self.on_wait = OnWait(Some(Arc::new(tell)));
+        self
+    }
+
     /// The limiter, keeping its state where `storage` says, such as `memory`, `sqlite:///limits.db` or
     /// `redis://localhost`: see [`Storage`].
     ///
@@ -213,12 +223,12 @@ impl Builder {
         if !store.is_slow() {
             return Ok(self.on(store, clock));
         }
-        let (detector, documented) = (self.detector, self.documented);
+        let (detector, documented, on_wait) = (self.detector, self.documented, self.on_wait);
         let tell = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
         let safe = FailSafe::new(store, self.policy, self.on_failure, clock.clone(), tell);
         safe.probe()?;
         let store = nested(Arc::new(safe), self.also_parents);
-        Ok(Limiter::make(store, clock, self.max_wait, detector, documented))
+        Ok(Limiter::make(store, clock, self.max_wait, detector, documented, on_wait))
     }
 
     /// The limiter, keeping its state in this process.
@@ -231,7 +241,8 @@ impl Builder {
 
     fn on(self, store: Arc<dyn Store>, clock: Clock) -> Limiter {
         let store = nested(store, self.also_parents);
-        Limiter::make(store, clock, self.max_wait, self.detector, self.documented)
+        let Self { detector, documented, on_wait, .. } = self;
+        Limiter::make(store, clock, self.max_wait, detector, documented, on_wait)
     }
 }
 

@@ -10,7 +10,8 @@
 use crate::bell::Bell;
 use crate::desk::Place;
 use crate::error::{Error, Refused};
-use crate::limiter::{Inner, Limiter, refused};
+use crate::limiter::{Inner, Limiter};
+use crate::long_wait::{LONG, LongWait};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
 use paceline_core::gate::Tail;
@@ -50,6 +51,8 @@ struct Queue {
     tail: Option<Tail>,
     /// What the head waited for at last.
     by: Option<Cause>,
+    /// Until then nobody has to hear of a long wait: it was told, or looked for.
+    told: Tick,
 }
 
 type Outcome = Result<Grant, Error>;
@@ -90,12 +93,15 @@ fn courtesy(inner: &Inner, head: &Waiting, wait: &Wait, now: Tick) -> Duration {
     most / ROUNDS * ROUNDS.saturating_sub(u32::try_from(waited).unwrap_or(ROUNDS))
 }
 
-/// Bells to ring when the lock is released.
+/// Bells to ring when the lock is released, and what is to be said then.
 #[derive(Default)]
-struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>);
+struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>, Option<Wait>);
 
 impl Bells {
-    fn ring(self) {
+    fn ring(self, inner: &Inner, key: &Key) {
+        if let Some(Wait { after, by }) = self.1 {
+            inner.on_wait.tell(&LongWait { scope: Limiter::display(key), by, after });
+        }
         for (bell, after) in self.0 {
             match after {
                 Some(after) => bell.ring_after(after),
@@ -152,7 +158,7 @@ impl Waiter {
             && let Some(wait) = queue.forecast(inner, &scope, &cost)
             && wait.after > most
         {
-            return Err(refused(&line.key, wait));
+            return Err(inner.refuse(&line.key, wait));
         }
         if let Some(tail) = &mut queue.tail {
             tail.add(&cost, now);
@@ -160,7 +166,10 @@ impl Waiter {
         let waiting = Waiting { scope, cost, deadline, joined: now, bell, alarm: None };
         let ticket = queue.gate.arrive(waiting);
         queue.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
+        let mut bells = Bells::default();
+        queue.tell_of_a_long_wait(inner, &mut bells);
         drop(queue);
+        bells.ring(inner, &line.key);
         inner.waiting.fetch_add(1, Ordering::AcqRel);
         let stand = Stand::Line { line, ticket, joined: now };
         Ok(Self { limiter: limiter.clone(), stand, done: false })
@@ -196,7 +205,7 @@ impl Waiter {
                 None => sleep.map_or(Step::Park, Step::Sleep),
             }
         };
-        bells.ring();
+        bells.ring(&inner, &line.key);
         if matches!(step, Step::Done(_)) {
             self.leave(&line);
         }
@@ -230,7 +239,7 @@ impl Drop for Waiter {
             }
             granted
         };
-        bells.ring();
+        bells.ring(&inner, &line.key);
         if let Some(Ok(grant)) = granted {
             // A store that is away has forgotten the grant anyway.
             drop(inner.give_back(&grant));
@@ -278,7 +287,7 @@ impl Line {
                 queue.refuse_the_late(inner, &self.key, &mut bells);
             }
         }
-        bells.ring();
+        bells.ring(inner, &self.key);
     }
 }
 
@@ -338,13 +347,14 @@ impl Queue {
             let left = head.deadline.map(|deadline| deadline.since(now));
             let over = head.deadline.is_some_and(|deadline| deadline < now);
             if over || wait.is_beyond(left) {
-                self.decide(ticket, Err(refused(key, wait).into()), me, bells);
+                self.decide(ticket, Err(inner.refuse(key, wait).into()), me, bells);
                 continue;
             }
             let courtesy = courtesy(inner, head, &wait, now);
             if self.expire(inner, key, now, me, bells) {
                 continue;
             }
+            self.tell_of_a_long_wait(inner, bells);
             // A deadline further down the line may come before the head's turn.
             let first_deadline = self.deadlines.first().map(|(deadline, _)| deadline.since(now));
             let overdue = first_deadline.map(|left| left.saturating_add(Duration::from_nanos(1)));
@@ -442,7 +452,7 @@ impl Queue {
             self.tail = None;
             let wait = self.forecast(inner, &late.scope, &late.cost);
             let wait = wait.unwrap_or(Wait { after: Duration::ZERO, by: Cause::FirstAnswer });
-            self.tell(ticket, late.bell, Err(refused(key, wait).into()), me, bells);
+            self.tell(ticket, late.bell, Err(inner.refuse(key, wait).into()), me, bells);
             any = true;
         }
         any
@@ -469,7 +479,7 @@ impl Queue {
             }
         }
         for (ticket, wait) in late {
-            self.decide(ticket, Err(refused(key, wait).into()), None, bells);
+            self.decide(ticket, Err(inner.refuse(key, wait).into()), None, bells);
         }
     }
 
@@ -487,13 +497,32 @@ impl Queue {
             let (_, state, now) = inner.store.view(scope)?;
             return state.wait(cost, now);
         }
+        let (tail, now) = self.tail(inner)?;
+        Some(tail.wait(cost, now))
+    }
+
+    /// The scope as the next newcomer will find it.
+    fn tail(&mut self, inner: &Inner) -> Option<(&Tail, Tick)> {
         let (state, now) = self.view(inner)?;
         let line = &self.gate;
         let tail = self.tail.get_or_insert_with(|| {
             let costs = line.iter().map(|(_, waiting)| &waiting.cost);
             costs.fold(Tail::new(state, now), |tail, cost| tail.and(cost, now))
         });
-        Some(tail.wait(cost, now))
+        Some((tail, now))
+    }
+
+    /// Whoever joined last waits for longer than a second: that is told, once for all who wait meanwhile.
+    fn tell_of_a_long_wait(&mut self, inner: &Inner, bells: &mut Bells) {
+        /// To look for it is not free.
+        const PAUSE: Duration = Duration::from_millis(250);
+        let now = inner.clock.now();
+        if now < self.told {
+            return;
+        }
+        let Some(wait) = self.tail(inner).map(|(tail, at)| tail.last(at)) else { return };
+        self.told = now.after(if wait.after > LONG { wait.after } else { PAUSE });
+        bells.1 = Some(wait).filter(|wait| wait.after > LONG);
     }
 
     /// Takes out somebody who will not go. Those behind go earlier, which the tail need not know
