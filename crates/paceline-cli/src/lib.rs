@@ -8,6 +8,7 @@ pub mod serve;
 pub mod simulate;
 mod storage;
 mod times;
+pub mod top;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -31,6 +32,7 @@ enum Command {
     Set(limits::SetArgs),
     Clear(limits::ClearArgs),
     Usage(limits::UsageArgs),
+    Top(top::TopArgs),
     Simulate(Box<simulate::SimulateArgs>),
     Serve(serve::ServeArgs),
     /// Run a local server that really enforces limits
@@ -79,6 +81,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Set(args) => limits::set(args),
         Command::Clear(args) => limits::clear(&args),
         Command::Usage(args) => limits::usage(&args),
+        Command::Top(args) => top::top(&args),
         Command::Simulate(args) if args.serves() => {
             let link = matches.subcommand_matches("simulate").map(serve::link).unwrap_or_default();
             on_runtime(serve::run(args.site(), link))

@@ -73,6 +73,15 @@ impl StorageArgs {
         }
     }
 
+    /// What it is called where everybody may see it: without a password.
+    pub(crate) fn shown(&self) -> String {
+        let text = self.or_memory();
+        match (text.split_once("://"), text.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, place))) => format!("{scheme}://{place}"),
+            _ => text.to_owned(),
+        }
+    }
+
     /// Whether there is a shared store that may hold something.
     pub(crate) fn may_hold(&self) -> bool {
         !matches!(self.or_memory().parse(), Ok(Storage::Memory)) && self.missing_file().is_none()

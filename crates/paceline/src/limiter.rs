@@ -73,7 +73,14 @@ impl Limiter {
 
     /// A limiter on any store; `clock` times the waits of this process.
     pub fn on(store: Arc<dyn Store>, clock: Clock, max_wait: Option<Duration>) -> Self {
-        Self::make(store, clock, max_wait, Detector::default(), Documented::default(), OnWait::default())
+        Self::make(
+            store,
+            clock,
+            max_wait,
+            Detector::default(),
+            Documented::default(),
+            OnWait::default(),
+        )
     }
 
     pub(crate) fn make(
@@ -503,7 +510,6 @@ impl Limiter {
         Scope::from_key(key.as_str()).to_string()
     }
 }
-
 
 impl Inner {
     /// The scope of a call: of its account, and in the bucket in which the server counts it.

@@ -10,7 +10,7 @@ mod usage;
 
 pub use clear::{ClearArgs, clear};
 pub use list::{ListArgs, list};
-pub(crate) use report::{everything, text, titled};
+pub(crate) use report::{everything, text, titled, totals};
 pub use set::{SetArgs, set};
 pub use status::{StatusArgs, status};
 pub use usage::{UsageArgs, usage};

@@ -2,8 +2,9 @@
 
 use crate::times;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use paceline::{Error, Limit, LimitStatus, Limiter, Status};
+use paceline::{Error, Limit, LimitStatus, Limiter, Status, Tally};
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A scope as programs see it: the limit of its requests (or its first one), and all others. The
@@ -85,6 +86,15 @@ pub(crate) fn everything(limiter: &Limiter) -> Result<Vec<(String, Status)>, Err
         found.push((scope, status));
     }
     Ok(found)
+}
+
+/// What became of calls in each scope, on all days that the books go back.
+pub(crate) fn totals(limiter: &Limiter) -> Result<BTreeMap<String, Tally>, Error> {
+    let mut totals = BTreeMap::<String, Tally>::new();
+    for (scope, _, tally) in limiter.usage()? {
+        totals.entry(scope).or_default().add(&tally);
+    }
+    Ok(totals)
 }
 
 /// Scopes for people, a limit a row; as wide as the terminal at most.
