@@ -37,16 +37,16 @@ redis:
 	$$apt update -qq && $$apt install -y -qq redis-server
 
 # And against limiting servers that others wrote: nginx, and what runs on Node 20 or newer. The page is
-# driven in a real browser.
+# driven in a real browser, the live view in a real terminal.
 servers: target/servers_node/installed
-	@command -v nginx >/dev/null && command -v chromium >/dev/null && exit; \
+	@command -v nginx >/dev/null && command -v chromium >/dev/null && command -v tmux >/dev/null && exit; \
 	command -v apt-get >/dev/null || { \
-		echo "the tests need nginx and chromium in PATH, and there is no apt-get: install them" >&2; \
+		echo "the tests need nginx, chromium and tmux in PATH, and there is no apt-get: install them" >&2; \
 		exit 1; \
 	}; \
 	[ "$$(id -u)" = 0 ] || ! command -v sudo >/dev/null || sudo="sudo -n"; \
 	apt="$$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get"; \
-	$$apt update -qq && $$apt install -y -qq --no-install-recommends nginx-light chromium fonts-dejavu-core
+	$$apt update -qq && $$apt install -y -qq --no-install-recommends nginx-light chromium fonts-dejavu-core tmux
 
 target/servers_node/installed: $(wildcard python/tests/servers_node/package*.json)
 	@command -v npm >/dev/null && exit; \

@@ -2,7 +2,10 @@
 //! both call.
 
 pub mod batch;
+mod credentials;
 pub mod limits;
+mod manual;
+pub mod probe;
 pub mod sandbox;
 pub mod serve;
 pub mod simulate;
@@ -27,6 +30,8 @@ struct Cli {
 enum Command {
     /// Send a file of requests as fast as the limits allow, and write the answers
     Batch(Box<batch::BatchArgs>),
+    Probe(probe::ProbeArgs),
+    Explain(limits::ExplainArgs),
     Status(limits::StatusArgs),
     List(limits::ListArgs),
     Set(limits::SetArgs),
@@ -42,6 +47,8 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, for man -l -
+    Manual,
 }
 
 /// Exit statuses.
@@ -75,7 +82,10 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
             clap_complete::generate(shell, &mut Cli::command(), "paceline", &mut text);
             io::stdout().write_all(&text).map(|()| exit::OK).map_err(Into::into)
         }
+        Command::Manual => manual::print(&Cli::command()),
         Command::Batch(args) => on_runtime(batch::run(*args)),
+        Command::Probe(args) => on_runtime(probe::run(args)),
+        Command::Explain(args) => limits::explain(&args),
         Command::Status(args) => limits::status(&args),
         Command::List(args) => limits::list(&args),
         Command::Set(args) => limits::set(args),
@@ -84,10 +94,10 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Top(args) => top::top(&args),
         Command::Simulate(args) if args.serves() => {
             let link = matches.subcommand_matches("simulate").map(serve::link).unwrap_or_default();
-            on_runtime(serve::run(args.site(), link))
+            on_runtime(serve::page(args.site(), link))
         }
         Command::Simulate(args) => simulate::simulate(&args),
-        Command::Serve(args) => on_runtime(serve::run(args.site, String::new())),
+        Command::Serve(args) => on_runtime(serve::serve(args)),
         Command::Sandbox(args) => on_runtime(async {
             sandbox::run(args, io::stdout(), sandbox::interrupted()).await?;
             Ok(exit::OK)

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A scope as programs see it: the limit of its requests (or its first one), and all others. The
 /// names are those of `RateLimitStatus` in Python.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(crate) struct Report {
     endpoint: String,
     #[serde(flatten)]
     first: Level,
@@ -33,7 +33,7 @@ struct Level {
 }
 
 impl Report {
-    pub(super) fn new(scope: &str, status: &Status) -> Self {
+    pub(crate) fn new(scope: &str, status: &Status) -> Self {
         let mut dimensions: Vec<(String, Level)> = Vec::new();
         for level in &status.limits {
             let limit = &level.limit;
@@ -98,7 +98,7 @@ pub(crate) fn totals(limiter: &Limiter) -> Result<BTreeMap<String, Tally>, Error
 }
 
 /// Scopes for people, a limit a row; as wide as the terminal at most.
-pub(super) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>) -> String {
+pub(crate) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>) -> String {
     let mut table = titled(["endpoint", "dimension", "limit", "left", "full in", "origin", "hold"]);
     for (scope, status) in scopes {
         let hold = if status.hold.is_zero() { String::new() } else { times::show(status.hold) };

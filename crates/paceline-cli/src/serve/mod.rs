@@ -1,6 +1,9 @@
-//! Pages at an address of this machine: the simulator.
+//! Pages at an address of this machine: the simulator, and what Prometheus scrapes.
+
+mod metrics;
 
 use crate::simulate::{self, Pairs, Report};
+use crate::storage::StorageArgs;
 use crate::{Failure, exit};
 use axum::extract::{Query, Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST};
@@ -11,9 +14,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _};
+use metrics::Exporter;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use url::form_urlencoded::Serializer;
 
@@ -34,11 +39,34 @@ pub struct Site {
     no_open: bool,
 }
 
-/// Serve the simulator as a page, at an address of this machine
+/// Serve the simulator as a page, and the metrics of a shared storage, at an address of this machine
 #[derive(Debug, Args)]
+#[command(after_help = "\
+With --metrics, /metrics tells in the format of OpenMetrics, which Prometheus reads, what is left of
+each limit, how long scopes are held, and what became of calls: all that workers on the storage count.")]
 pub struct ServeArgs {
+    /// Serve what is in the storage at /metrics
+    #[arg(long)]
+    metrics: bool,
     #[command(flatten)]
-    pub(crate) site: Site,
+    storage: StorageArgs,
+    #[command(flatten)]
+    site: Site,
+}
+
+/// Serves until it is told to stop.
+///
+/// # Errors
+/// When the port is taken, or the storage is unusable.
+pub async fn serve(args: ServeArgs) -> Result<u8, Failure> {
+    let exporter = match args.metrics {
+        true => {
+            let limiter = tokio::task::block_in_place(|| args.storage.open())?;
+            Some(Arc::new(Exporter::new(limiter)))
+        }
+        false => None,
+    };
+    run(args.site, String::new(), exporter).await
 }
 
 /// What the page shows of a simulation.
@@ -52,17 +80,24 @@ pub(crate) struct Shown {
     pub(crate) report: Report,
 }
 
-/// Serves pages until it is told to stop. `link` is what the first page shows.
+/// Serves the simulator until it is told to stop. `link` is what the first page shows.
 ///
 /// # Errors
-/// When the port is taken, or nobody reads where the page is.
-pub(crate) async fn run(site: Site, link: String) -> Result<u8, Failure> {
+/// When the port is taken.
+pub(crate) async fn page(site: Site, link: String) -> Result<u8, Failure> {
+    run(site, link, None).await
+}
+
+async fn run(site: Site, link: String, exporter: Option<Arc<Exporter>>) -> Result<u8, Failure> {
     let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), site.port);
     let listener = TcpListener::bind(addr).await.map_err(|error| {
         format!("cannot listen on {addr}: {error}; try another --port (0 takes any free one)")
     })?;
     let url = format!("http://{}/{link}", listener.local_addr()?);
     writeln!(io::stdout(), "the page is at {url}")?;
+    if exporter.is_some() {
+        writeln!(io::stdout(), "the metrics are at {url}metrics")?;
+    }
     io::stdout().flush()?;
     if !site.no_open && io::stdout().is_terminal() {
         // Where there is no browser the address is enough.
@@ -70,7 +105,7 @@ pub(crate) async fn run(site: Site, link: String) -> Result<u8, Failure> {
     }
     let port = listener.local_addr()?.port();
     let stop = crate::sandbox::interrupted();
-    axum::serve(listener, router(port)).with_graceful_shutdown(stop).await?;
+    axum::serve(listener, router(port, exporter)).with_graceful_shutdown(stop).await?;
     Ok(exit::OK)
 }
 
@@ -100,16 +135,29 @@ pub(crate) fn link(said: &ArgMatches) -> String {
     }
 }
 
-fn router(port: u16) -> Router {
-    Router::new()
-        .route("/", get(|| async { page("text/html", include_str!("page/index.html")) }))
-        .route("/page.css", get(|| async { page("text/css", include_str!("page/page.css")) }))
-        .route("/page.js", get(|| async { page("text/javascript", include_str!("page/page.js")) }))
-        .route("/simulate", get(answer))
-        .layer(from_fn_with_state(port, at_home))
+fn router(port: u16, exporter: Option<Arc<Exporter>>) -> Router {
+    let pages = Router::new()
+        .route("/", get(|| async { file("text/html", include_str!("page/index.html")) }))
+        .route("/page.css", get(|| async { file("text/css", include_str!("page/page.css")) }))
+        .route("/page.js", get(|| async { file("text/javascript", include_str!("page/page.js")) }))
+        .route("/simulate", get(answer));
+    let pages = match exporter {
+        Some(exporter) => pages.route("/metrics", get(move || scrape(exporter))),
+        None => pages,
+    };
+    pages.layer(from_fn_with_state(port, at_home))
 }
 
-fn page(kind: &'static str, text: &'static str) -> Response {
+async fn scrape(exporter: Arc<Exporter>) -> Response {
+    let told =
+        tokio::task::spawn_blocking(move || exporter.text().map_err(|error| error.to_string()));
+    match told.await.map_err(|error| error.to_string()).and_then(|told| told) {
+        Ok(text) => ([(CONTENT_TYPE, metrics::KIND)], text).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error).into_response(),
+    }
+}
+
+fn file(kind: &'static str, text: &'static str) -> Response {
     let kind = HeaderValue::from_static(kind);
     ([(CONTENT_TYPE, kind), (CONTENT_SECURITY_POLICY, POLICY)], text).into_response()
 }
