@@ -27,7 +27,9 @@ impl std::fmt::Display for LongWait {
 
 /// Who is told of long waits.
 #[derive(Clone, Default)]
-pub(crate) struct OnWait(pub(crate) Option<Arc<dyn Fn(&LongWait) + Send + Sync>>);
+pub(crate) struct OnWait(pub(crate) Option<Arc<Tell>>);
+
+type Tell = dyn Fn(&LongWait) + Send + Sync;
 
 impl std::fmt::Debug for OnWait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -4,7 +4,7 @@
 
 use crate::Failure;
 use crate::limits::{everything, totals};
-use paceline::{Limiter, Status, Tally};
+use paceline::{LimitStatus, Limiter, Status, Tally};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text::encode};
@@ -79,6 +79,7 @@ struct Scrape {
 }
 
 type Sum = fn(&Tally) -> f64;
+type Level = fn(&LimitStatus) -> f64;
 
 /// Counters by scope.
 const COUNTERS: [(&str, &str, Sum); 10] = [
@@ -111,7 +112,7 @@ impl Collector for Scrape {
                     .encode_counter::<[(&str, &str); 0], _, f64>(&of(tally), None)?;
             }
         }
-        let levels: [(&str, &str, fn(&paceline::LimitStatus) -> f64); 3] = [
+        let levels: [(&str, &str, Level); 3] = [
             ("limit_units", "Units of a limit per window", |it| it.limit.units as f64),
             ("limit_remaining", "Units that would be granted now", |it| {
                 it.remaining.whole() as f64

@@ -48,7 +48,7 @@ impl Order {
         }
     }
 
-    fn sort(self, rows: &mut Vec<Row>) {
+    fn sort(self, rows: &mut [Row]) {
         let key = |row: &Row| match self {
             Self::Scope => 0.0,
             Self::Left => row.share_left.unwrap_or(2.0),
