@@ -2,6 +2,7 @@
 //! both call.
 
 pub mod batch;
+pub mod check;
 mod credentials;
 pub mod limits;
 mod manual;
@@ -32,6 +33,7 @@ enum Command {
     Batch(Box<batch::BatchArgs>),
     Probe(probe::ProbeArgs),
     Explain(limits::ExplainArgs),
+    Check(check::CheckArgs),
     Status(limits::StatusArgs),
     List(limits::ListArgs),
     Set(limits::SetArgs),
@@ -85,6 +87,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         Command::Manual => manual::print(&Cli::command()),
         Command::Batch(args) => on_runtime(batch::run(*args)),
         Command::Probe(args) => on_runtime(probe::run(args)),
+        Command::Check(args) => check::check(&args),
         Command::Explain(args) => limits::explain(&args),
         Command::Status(args) => limits::status(&args),
         Command::List(args) => limits::list(&args),

@@ -49,6 +49,12 @@ impl StorageArgs {
         named.map_or("memory", |place| &place.0)
     }
 
+    /// The same, or what a configuration names where nothing is said here.
+    pub(crate) fn or(self, configured: Option<&str>) -> Self {
+        let named = self.storage.filter(|place| !place.0.is_empty());
+        Self { storage: named.or_else(|| configured.map(|text| Place(text.to_owned()))) }
+    }
+
     /// The shared store, made if need be.
     pub(crate) fn open(&self) -> Result<Limiter, Failure> {
         let storage = self.or_memory();

@@ -100,7 +100,7 @@ impl Limiter {
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
-        builder = builder.on_wait(|wait| tell(wait));
+        builder = builder.on_wait(tell);
         let opened = outside(py, || builder.open(storage))?;
         let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.

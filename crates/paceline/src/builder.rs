@@ -1,8 +1,8 @@
 //! The settings of a limiter, and how it comes to its store.
 
-use crate::Limiter;
 use crate::error::Error;
 use crate::long_wait::{LongWait, OnWait};
+use crate::{Config, Limiter};
 use paceline_core::headers::{Detector, HeadersMap, Provider};
 use paceline_core::{Limit, Policy};
 #[cfg(feature = "redis")]
@@ -165,6 +165,23 @@ impl Builder {
     pub fn notify(mut self, notify: impl Fn(Notice) + Send + Sync + 'static) -> Self {
         self.notify = Some(Box::new(notify));
         self
+    }
+
+    /// The settings of a configuration, but for its storage and the limits of its scopes: see
+    /// [`Config::open`](crate::Config::open).
+    #[must_use]
+    pub fn config(mut self, config: &Config) -> Self {
+        self.policy.set_default_limits(config.default_limits.clone());
+        self.policy.learn_first = config.learn_first;
+        self.policy.adaptive = config.adaptive;
+        if let Some(retry) = &config.retry {
+            self.policy.max_hold = retry.max_delay;
+        }
+        self.max_wait = config.max_wait;
+        self.on_failure = config.on_failure;
+        self.also_parents = config.also_parents;
+        self.lease = config.lease;
+        self.headers_map(config.headers_map.clone())
     }
 
     /// Tells of calls that wait for longer than a second, once for all that wait in a scope meanwhile; an

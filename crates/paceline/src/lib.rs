@@ -65,7 +65,7 @@ pub use bell::Bell;
 pub use builder::Builder;
 pub use cache::{Ask, Cache, is_volatile_cookie};
 pub use call::Call;
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, Finding};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use explain::Explanation;

@@ -71,8 +71,8 @@ pub struct BatchArgs {
     /// Never exceed a --limit in any span of its window: for providers that count exact windows
     #[arg(long, requires = "limits")]
     strict: bool,
-    /// Limits per endpoint, as TOML
-    #[arg(long, value_name = "FILE")]
+    /// Limits per endpoint and other settings, as TOML; paceline check finds mistakes in it
+    #[arg(long, value_name = "FILE", env = "PACELINE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     storage: StorageArgs,
@@ -156,15 +156,15 @@ impl BatchArgs {
             limits,
             base_url: self.base_url,
             window: asked.unwrap_or(WINDOW).min(most),
-            config,
-            storage: self.storage,
+            storage: self.storage.or(config.storage.as_deref()),
             stored: HashMap::new(),
-            on_failure: if self.fail_closed { OnFailure::Closed } else { OnFailure::Open },
+            on_failure: if self.fail_closed { OnFailure::Closed } else { config.on_failure },
             unlimited: asked.unwrap_or(UNLIMITED),
             retries: self.retries,
             timeout: Duration::from_secs(self.timeout),
             headers,
             keep_headers: self.headers,
+            config,
         })
     }
 
@@ -194,16 +194,13 @@ impl Settings {
         notify: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Sender, Failure> {
         let limiter = Limiter::builder()
-            .default_limits(self.config.default_limits.clone())
+            .config(&self.config)
             .learn_first(true)
             .on_failure(self.on_failure)
             .notify(notify)
+            .on_wait(|_| ()) // The progress says what is waited for.
             .open(self.storage.or_memory())?;
-        for (endpoint, limits) in &self.config.scopes {
-            for limit in limits {
-                limiter.set_limit(endpoint, limit.clone())?;
-            }
-        }
+        self.config.apply(&limiter, None)?;
         let client = reqwest::Client::builder()
             // Each hop takes a permit of its own.
             .redirect(reqwest::redirect::Policy::none())
