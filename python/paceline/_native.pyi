@@ -4,9 +4,11 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
+import os
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, TypeAlias, TypedDict, final
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, final
 
 from typing_extensions import Self, Unpack, disjoint_base
 
@@ -14,6 +16,7 @@ __all__ = [
     "Acquisition",
     "Answer",
     "Cache",
+    "Config",
     "Cost",
     "Guard",
     "Limiter",
@@ -143,6 +146,45 @@ class _ScopeMetrics(TypedDict):
     #: Each limit with its level, as far as this process knows.
     limits: list[tuple[str, float, str, int, int, int, float, str]]
 
+@final
+class Config:
+    """What a ``paceline.toml`` says."""
+
+    def __new__(cls, path: str | os.PathLike[str] | None = None) -> Config:
+        """Read a file; else what ``PACELINE_CONFIG`` names, or the nearest ``paceline.toml``.
+
+        Raises ValueError for the first thing that is wrong, with its line; OSError when there is
+        no file.
+        """
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def storage(self) -> str | None: ...
+    @property
+    def max_wait(self) -> float | None: ...
+    @property
+    def lease(self) -> float | None: ...
+    @property
+    def fail_closed(self) -> bool: ...
+    @property
+    def fallback(self) -> Literal["local"] | None: ...
+    @property
+    def learn_first(self) -> bool: ...
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def also_parents(self) -> bool: ...
+    @property
+    def retry(self) -> dict[str, Any] | None:
+        """The fields of a RetryConfig; ``None`` where nothing is said of retries."""
+
+    def apply(self, limiter: Limiter, before: Config | None = None) -> None:
+        """Set its limits and know its providers; what only another one said before is gone."""
+
+    def guard(self, guard: Guard, before: Config | None = None) -> None:
+        """Set its rules and budgets; what only another one said before is gone."""
+
 @disjoint_base
 class Limiter:
     """The engine's limiter."""
@@ -167,6 +209,7 @@ class Limiter:
         use_provider_profiles: bool = True,
         authenticated: bool = False,
         clock: VirtualClock | None = None,
+        config: Config | None = None,
     ) -> None: ...
     def acquire(
         self,

@@ -7,6 +7,7 @@
 mod bell;
 mod cache;
 mod canonical;
+mod config;
 mod convert;
 mod copies;
 mod detect;
@@ -60,6 +61,8 @@ mod _native {
     use super::bell::end_waits;
     #[pymodule_export]
     use super::cache::{Answer, Cache, Recording, is_volatile_cookie};
+    #[pymodule_export]
+    use super::config::Config;
     #[pymodule_export]
     use super::detect::detect;
     #[pymodule_export]

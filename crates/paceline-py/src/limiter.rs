@@ -1,6 +1,7 @@
 //! The limiter, with the two ways in which Python waits.
 
 use crate::bell::{Alarm, Busy, ThreadBell, enter, outside};
+use crate::config::Config;
 use crate::convert::{self, raise};
 use crate::detect;
 use crate::permit::{Permit, Waiter};
@@ -41,12 +42,12 @@ type Measured<'py> = (u64, Bound<'py, PyDict>, Vec<(String, Bound<'py, PyDict>)>
 #[pymethods]
 impl Limiter {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, learn_first=False, adaptive=False, also_parents=False, account=None, headers_map=None, use_provider_profiles=True, authenticated=False, clock=None)")]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, learn_first=False, adaptive=False, also_parents=False, account=None, headers_map=None, use_provider_profiles=True, authenticated=False, clock=None, config=None)")]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self(OnceLock::new())
     }
 
-    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, learn_first=false, adaptive=false, also_parents=false, account=None, headers_map=None, use_provider_profiles=true, authenticated=false, clock=None))]
+    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, learn_first=false, adaptive=false, also_parents=false, account=None, headers_map=None, use_provider_profiles=true, authenticated=false, clock=None, config=None))]
     #[allow(clippy::too_many_arguments)]
     fn __init__(
         &self,
@@ -68,15 +69,24 @@ impl Limiter {
         use_provider_profiles: bool,
         authenticated: bool,
         clock: Option<&Bound<'_, VirtualClock>>,
+        config: Option<&Bound<'_, Config>>,
     ) -> PyResult<()> {
         let clock = clock.map_or_else(Clock::real, |clock| clock.get().0.clone().into());
-        let mut builder = paceline::Limiter::builder()
-            .default_limits(convert::default_limits(default_limits)?)
+        let mut builder = paceline::Limiter::builder();
+        if let Some(config) = config {
+            builder = builder.config(&config.get().said);
+        }
+        if default_limits.is_some() {
+            builder = builder.default_limits(convert::default_limits(default_limits)?);
+        }
+        if headers_map.is_some() {
+            builder = builder.headers_map(detect::headers_map(headers_map)?);
+        }
+        builder = builder
             .on_failure(convert::on_failure(fail_closed, fallback)?)
             .learn_first(learn_first)
             .adaptive(adaptive)
             .also_parents(also_parents)
-            .headers_map(detect::headers_map(headers_map)?)
             .notify(notify)
             .clock(clock.clone());
         if let Some(account) = &account {
