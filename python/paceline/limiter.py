@@ -28,6 +28,10 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _CONNECTIONS = 64
 
 
+#: The clock of limiters that are given none: real time, but in tests.
+usual_clock: _native.VirtualClock | None = None
+
+
 def read_config(config: str | os.PathLike[str] | bool | None) -> _native.Config | None:
     """Read a file of settings, or the nearest one for ``True``."""
     if config is None or config is False:
@@ -90,7 +94,7 @@ class _Limiter(_native.Limiter):
             headers_map=headers_map,
             use_provider_profiles=use_provider_profiles,
             authenticated=authenticated,
-            clock=clock,
+            clock=clock or usual_clock,
             config=said,
         )
         _process.used(self, shared=storage != "memory")
