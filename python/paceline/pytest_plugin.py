@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def paceline_clock() -> Generator[VirtualClock]:
-    """Give a clock by which all limiters and guards live that the test makes: no wait takes time."""
+    """Give the clock of all limiters and guards that the test makes: no wait takes time."""
     from paceline.testing import virtual_time  # noqa: PLC0415 - most tests need none of it
 
     with virtual_time() as clock:

@@ -6,6 +6,7 @@ mod handle;
 mod keyed;
 mod llm;
 pub(crate) mod memory;
+mod metered;
 mod waiters;
 
 use crate::row::Row;
@@ -23,6 +24,7 @@ pub(crate) const ALL: &[(&str, Bench)] = &[
     ("key million", keyed::a_million_keys),
     ("key permit", keyed::permits),
     ("memory", memory::live_and_idle),
+    ("metered", metered::permits),
     ("detect", detect::all),
     ("llm", llm::all),
     ("waiters", waiters::ten_thousand),

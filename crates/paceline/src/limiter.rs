@@ -413,7 +413,7 @@ impl Limiter {
     /// # Ok::<(), paceline::Error>(())
     /// ```
     pub fn count(&self, scope: &str, tally: Tally) {
-        if self.inner.count(scope, &tally.into()) == Age::Due {
+        if self.inner.count(scope, &tally) == Age::Due {
             let (inner, now) = (&self.inner, self.inner.clock.now());
             inner.books().tell_if_due(&*inner.store, now);
         }
@@ -421,7 +421,9 @@ impl Limiter {
 
     /// The same for callers that must not wait for a store, such as event loops.
     pub fn count_from_loop(&self, scope: &str, tally: Tally) {
-        self.inner.count_from_loop(scope, &tally.into());
+        if self.inner.count(scope, &tally) != Age::Young {
+            self.inner.desk().post(&self.inner, Job::Count);
+        }
     }
 
     /// What became of calls, by day and then by scope: all that processes which share the store have
@@ -580,22 +582,16 @@ impl Inner {
         self.books.get_or_default()
     }
 
-    fn count(&self, scope: &str, event: &Event) -> Age {
+    fn count(&self, scope: &str, tally: &Tally) -> Age {
         if let Some(meter) = self.meter.get() {
-            meter.add(scope, event);
+            meter.add(scope, &(*tally).into());
         }
         if self.is_slow {
-            return self.books().add(scope, &event.tally, self.clock.now());
+            return self.books().add(scope, tally, self.clock.now());
         }
         // There is nothing to save, and a store that failed here would have nobody to keep it.
-        drop(self.store.count(&[(Key::new(scope), event.tally)]));
+        drop(self.store.count(&[(Key::new(scope), *tally)]));
         Age::Young
-    }
-
-    fn count_from_loop(self: &Arc<Self>, scope: &str, event: &Event) {
-        if self.count(scope, event) != Age::Young {
-            self.desk().post(self, Job::Count);
-        }
     }
 
     /// Whether anybody wants to know what becomes of calls there: in a store that many share somebody may
@@ -613,10 +609,17 @@ impl Inner {
         if !self.is_counted(key) {
             return;
         }
-        let (scope, event) = (Limiter::display(key), event());
-        if at_desk {
-            self.count_from_loop(&scope, &event);
-        } else if self.count(&scope, &event) == Age::Due {
+        let event = event();
+        if let Some(meter) = self.meter.get() {
+            meter.add(key.as_str(), &event);
+        }
+        if !self.is_slow {
+            return;
+        }
+        let age = self.books().add(&Limiter::display(key), &event.tally, self.clock.now());
+        if at_desk && age != Age::Young {
+            self.desk().post(self, Job::Count);
+        } else if age == Age::Due {
             self.books().tell_if_due(&*self.store, self.clock.now());
         }
     }
@@ -625,8 +628,14 @@ impl Inner {
     pub(crate) fn refuse(&self, key: &Key, wait: Wait) -> Refused {
         let scope = Limiter::display(key);
         if self.is_counted(key) {
-            // Whoever is refused may hold a lock: those who come next tell the store.
-            self.count(&scope, &Tally { refused: 1, ..Tally::default() }.into());
+            let refused = Tally { refused: 1, ..Tally::default() };
+            if let Some(meter) = self.meter.get() {
+                meter.add(key.as_str(), &refused.into());
+            }
+            if self.is_slow {
+                // Whoever is refused may hold a lock: those who come next tell the store.
+                self.books().add(&scope, &refused, self.clock.now());
+            }
         }
         Refused { scope, by: wait.by, retry_after: wait.after }
     }

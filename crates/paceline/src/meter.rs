@@ -2,7 +2,7 @@
 //!
 //! Nothing is counted before somebody asks for it ([`Limiter::measure`](crate::Limiter::measure)).
 
-use paceline_core::LimitStatus;
+use paceline_core::{LimitStatus, Scope};
 use paceline_store::{Health, Tally};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -82,8 +82,14 @@ impl From<Tally> for Event {
     }
 }
 
+/// By the keys of scopes, or their names.
 #[derive(Debug, Default)]
 pub(crate) struct Meter(RwLock<HashMap<Box<str>, Arc<Cell>>>);
+
+/// How users know a scope.
+fn name(key: &str) -> String {
+    Scope::from_key(key).to_string()
+}
 
 #[derive(Debug)]
 struct Cell {
@@ -133,7 +139,7 @@ impl Cell {
     fn read(&self, scope: &str) -> ScopeMetrics {
         let get = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         ScopeMetrics {
-            scope: scope.to_owned(),
+            scope: name(scope),
             tally: Tally::from_numbers(self.tally.each_ref().map(get)),
             spent: get(&self.spent),
             retried: get(&self.retried),
@@ -151,7 +157,7 @@ impl Meter {
         }
         let mut cells = self.0.write();
         if cells.len() < SCOPES || cells.contains_key(scope) {
-            let cell = cells.entry(scope.into()).or_insert_with(|| Cell::new(scope).into());
+            let cell = cells.entry(scope.into()).or_insert_with(|| Cell::new(&name(scope)).into());
             cell.add(event);
         }
     }
