@@ -3,7 +3,8 @@
 * ``python`` and ``console`` run from the top of a page to its end, each going on where the one
   before it was; those of the README stand alone. A ``text`` after ``python`` is what that prints.
   What follows a command is what it prints, but for its numbers, which differ as clocks do; a
-  command that nothing follows may print anything. ``…`` is anything in both.
+  command that nothing follows may print anything. ``…`` is anything in both. With a title, it is
+  a file for commands.
 * ``http`` is a response, and the ``text`` after it what ``paceline.detect`` returns.
 * ``rust`` stands like that in an example, or in the README, which ``cargo test`` runs.
 * ``<!-- not run: the reason -->`` above any of them keeps it from being run.
@@ -41,7 +42,9 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 #: Fences of these kinds show no code: files, and what something prints.
 SHOWN = ("text", "json", "toml")
 BLOCK = re.compile(
-    r"^(?P<mark><!-- not run: .+ -->\n+)?(?P<indent> *)```(?P<kind>\w*)\n(?P<text>.*?)^ *```$",
+    r"^(?P<mark><!-- not run: .+ -->\n+)?"
+    r"""(?P<indent> *)```(?P<kind>\w*)(?: title="(?P<title>[^"]+)")?\n"""
+    r"(?P<text>.*?)^ *```$",
     re.DOTALL | re.MULTILINE,
 )
 #: When the responses of the pages are read: 2027-01-15T08:00:00Z.
@@ -57,6 +60,8 @@ class Block(NamedTuple):
     #: lines above the text
     line: int
     run: bool
+    #: the name of the file that it is
+    title: str | None
     #: the ``text`` that follows at once
     output: str | None
 
@@ -71,6 +76,7 @@ def blocks(page: Path) -> Iterator[Block]:
             textwrap.dedent(it["text"]),
             text.count("\n", 0, it.start("text")),
             not it["mark"],
+            it["title"],
             textwrap.dedent(after["text"]) if after and adjacent else None,
         )
 
@@ -131,7 +137,7 @@ class Reader:
         finally:
             kinds = (requests.Session, httpx.Client, openai.OpenAI)
             self.opened += (it for it in self.names.values() if isinstance(it, kinds))
-        assert bool(self.api.seen) == ("/items" in block.text)
+        assert bool(self.api.seen) == ("https://api.example.com/items" in block.text)
 
     def console(self, block: Block) -> None:
         for told in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
@@ -210,7 +216,9 @@ def reader(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_runs(page: Path, reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
     for block in blocks(page):
-        if block.run and block.kind == "python":
+        if block.title is not None:
+            (reader.folder / block.title).write_text(reader.here(block.text))
+        elif block.run and block.kind == "python":
             capsys.readouterr()
             reader.python(block)
             if block.output is not None:
