@@ -152,9 +152,9 @@ class Reader:
                 same(numberless(printed), numberless(expected))
 
     def shell(self, command: str) -> str:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S602 - as a reader would
             self.here(command),
-            shell=True,  # noqa: S602 - as a reader would
+            shell=True,
             check=True,
             cwd=self.folder,
             env=os.environ | self.environment,
