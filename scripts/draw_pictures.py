@@ -119,7 +119,7 @@ def settling(axes: Axes) -> None:
 
 
 def holding(axes: Axes) -> None:
-    """Draw when calls go, the thirteenth of which is told to stay away for six seconds."""
+    """Draw when calls go, the twelfth of which is told to stay away for six seconds."""
     clock = VirtualClock()
     limiter = RateLimiter(clock=clock)
     limiter.set_limit(API, limit=10, window="10s")
