@@ -227,12 +227,12 @@ def test_a_page_runs(page: Path, reader: Reader, capsys: pytest.CaptureFixture[s
             reader.console(block)
 
 
-def stated(it: paceline.Detection | paceline.DetectedLimit) -> str:
+def stated(seen: paceline.Detection | paceline.DetectedLimit) -> str:
     """Say what a response stated: what it did not is left out."""
-    names = [field.name for field in dataclasses.fields(it) if field.name != "dimensions"]
-    values = ((name, getattr(it, name)) for name in names)
-    told = (f"{name}={value!s}" for name, value in values if value not in {None, False})
-    return f"{type(it).__name__}({', '.join(told)})"
+    names = [field.name for field in dataclasses.fields(seen) if field.name != "dimensions"]
+    values = ((name, getattr(seen, name)) for name in names)
+    told = (f"{name}={it!s}" for name, it in values if it is not None and it is not False)
+    return f"{type(seen).__name__}({', '.join(told)})"
 
 
 def read(response: str) -> list[str]:
