@@ -216,7 +216,7 @@ def reader(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_runs(page: Path, reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
     for block in blocks(page):
-        if block.title is not None:
+        if block.run and block.title is not None:
             (reader.folder / block.title).write_text(reader.here(block.text))
         elif block.run and block.kind == "python":
             capsys.readouterr()
