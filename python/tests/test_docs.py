@@ -229,14 +229,13 @@ def test_a_page_runs(page: Path, reader: Reader, capsys: pytest.CaptureFixture[s
 
 def stated(seen: paceline.Detection | paceline.DetectedLimit) -> str:
     """Say what a response stated: what it did not is left out."""
-    names = [field.name for field in dataclasses.fields(seen) if field.name != "dimensions"]
+    names = [it.name for it in dataclasses.fields(seen) if not it.name.startswith("dimension")]
     values = ((name, getattr(seen, name)) for name in names)
-    told = (f"{name}={it!s}" for name, it in values if it is not None and it is not False)
-    return f"{type(seen).__name__}({', '.join(told)})"
+    return ", ".join(f"{name}={it}" for name, it in values if it is not None and it is not False)
 
 
 def read(response: str) -> list[str]:
-    """Give what is read of a response, a line each."""
+    """Give what is read of a response: a line for each limit, and one for all."""
     head, _, body = response.strip().partition("\n\n")
     first, *fields = head.splitlines()
     url = None
@@ -245,9 +244,8 @@ def read(response: str) -> list[str]:
         first, *fields = fields
     headers = [(name, value.strip()) for name, _, value in (it.partition(":") for it in fields)]
     seen = paceline.detect(int(first.split()[1]), headers, url, now=NOW, body=body or None)
-    whole = stated(seen)
-    limits = [stated(it) for it in seen.dimensions]
-    return limits if limits and whole == "Detection()" else [*limits, whole]
+    limits = [f"{it.dimension}: {stated(it)}" for it in seen.dimensions]
+    return [*limits, *filter(None, [stated(seen)])]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
