@@ -1,6 +1,7 @@
 """How the API reference reads the package: an extension of griffe, named in mkdocs.yml.
 
-The comments with `#:` above attributes are their docstrings, and roles such as `:class:` are links.
+The comments with `#:` above attributes are their docstrings, roles such as `:class:` are links, and
+examples with `>>>` are code wherever they stand.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import griffe
 if TYPE_CHECKING:
     from pathlib import Path
 
+EXAMPLE = re.compile(r"^>>> .+?(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth):`~?([\w.]+)`")
 
 
@@ -36,4 +38,5 @@ class Docstrings(griffe.Extension):
             if text := "\n".join(line.strip()[2:].strip() for line in reversed(list(lines))):
                 obj.docstring = griffe.Docstring(text, parent=obj)
         if obj.docstring is not None:
-            obj.docstring.value = ROLE.sub(_link, obj.docstring.value)
+            text = EXAMPLE.sub(r"```pycon\n\g<0>\n```", obj.docstring.value)
+            obj.docstring.value = ROLE.sub(_link, text)

@@ -273,3 +273,8 @@ def test_rust_is_that_of_the_examples(page: Path) -> None:
 def test_all_code_says_what_it_is(page: Path) -> None:
     kinds = {"python", "console", "rust", "http", *SHOWN}
     assert {block.kind for block in blocks(page)} <= kinds
+
+
+def test_the_reference_has_every_public_name() -> None:
+    told = re.findall(r"^::: [\w.]+?(\w+)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+    assert set(paceline.__all__) <= set(told)
