@@ -36,16 +36,17 @@ redis:
 	apt="$$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get"; \
 	$$apt update -qq && $$apt install -y -qq redis-server
 
-# And against limiting servers that others wrote: nginx, and what runs on Node 20 or newer.
+# And against limiting servers that others wrote: nginx, and what runs on Node 20 or newer. The page is
+# driven in a real browser, the live view in a real terminal.
 servers: target/servers_node/installed
-	@command -v nginx >/dev/null && exit; \
+	@command -v nginx >/dev/null && command -v chromium >/dev/null && command -v tmux >/dev/null && exit; \
 	command -v apt-get >/dev/null || { \
-		echo "the tests need nginx in PATH, and there is no apt-get: install it" >&2; \
+		echo "the tests need nginx, chromium and tmux in PATH, and there is no apt-get: install them" >&2; \
 		exit 1; \
 	}; \
 	[ "$$(id -u)" = 0 ] || ! command -v sudo >/dev/null || sudo="sudo -n"; \
 	apt="$$sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get"; \
-	$$apt update -qq && $$apt install -y -qq --no-install-recommends nginx-light
+	$$apt update -qq && $$apt install -y -qq --no-install-recommends nginx-light chromium fonts-dejavu-core tmux
 
 target/servers_node/installed: $(wildcard python/tests/servers_node/package*.json)
 	@command -v npm >/dev/null && exit; \
@@ -66,6 +67,12 @@ target/previous_sdks/installed: python/tests/previous_sdks.txt
 	$(@D)/bin/python -m pip install --quiet --requirement $<
 	touch $@
 
+# Frameworks that do not take the versions of SDKs that the other tests use.
+target/frameworks/installed: python/tests/frameworks.txt
+	python3 -m venv $(@D) || (python3 -m pip install virtualenv && python3 -m virtualenv $(@D))
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	touch $@
+
 # The bindings are tested from Python.
 test-rust: redis
 	cargo test --locked
@@ -75,7 +82,7 @@ test-rust: redis
 test-loom:
 	RUSTFLAGS="--cfg loom" cargo test --locked -p paceline --no-default-features --test loom --target-dir target/loom
 
-test-python: redis servers target/previous_sdks/installed $(VENV)/built
+test-python: redis servers target/previous_sdks/installed target/frameworks/installed $(VENV)/built
 	$(PYTHON) -m pytest
 	$(PYTHON) -m pytest --doctest-modules python/paceline --ignore=python/paceline/__main__.py
 	$(PYTHON) -m mypy

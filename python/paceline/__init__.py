@@ -29,6 +29,7 @@ from paceline.llm import (
 )
 from paceline.llm.errors import RateLimited, UnknownPrice
 from paceline.retry import RetryConfig, RetryStrategy
+from paceline.simulation import simulate
 from paceline.status import DimensionStatus, Explanation, RateLimitStatus
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "get_guard",
     "install",
     "is_installed",
+    "simulate",
     "spending",
     "stats",
     "uninstall",

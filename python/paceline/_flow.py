@@ -153,7 +153,7 @@ class PlainCall:
         return self.url, cost, _account.get()
 
 
-async def exchange(  # noqa: C901 - it reads best in one piece
+async def exchange(  # noqa: C901, PLR0912, PLR0915 - it reads best in one piece
     call: Call,
     acquire: Callable[..., Permit | Awaitable[Permit]],
     pause: Callable[[Any, float], Awaitable[object]],
@@ -176,6 +176,8 @@ async def exchange(  # noqa: C901 - it reads best in one piece
         if permit.waited:
             waited += permit.waited
             limit = permit.limit
+        if attempt:
+            permit.again()
         told = None
         try:
             response = await call.send()

@@ -4,9 +4,11 @@ Use :class:`paceline.RateLimiter` and :class:`paceline.AsyncRateLimiter`, which 
 needs. Spans are seconds.
 """
 
+import os
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any, TypeAlias, TypedDict, final
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, final
 
 from typing_extensions import Self, Unpack, disjoint_base
 
@@ -14,6 +16,7 @@ __all__ = [
     "Acquisition",
     "Answer",
     "Cache",
+    "Config",
     "Cost",
     "Guard",
     "Limiter",
@@ -33,10 +36,24 @@ __all__ = [
     "end_waits",
     "is_volatile_cookie",
     "main",
+    "simulate",
 ]
 
 #: A scope, the seconds of its hold, and each limit with its level.
 _Scoped: TypeAlias = tuple[str, float, list[tuple[str, float, str, int, int, int, float, str]]]
+
+class _StoreMetrics(TypedDict):
+    """The store beneath, since the beginning; zero where it is in memory."""
+
+    #: Whether it cannot be reached at present.
+    away: bool
+    #: Visits that failed.
+    failures: int
+    #: Calls that went without it.
+    unmetered: int
+    visits: int
+    #: Seconds that they took, all together.
+    busy: float
 
 class _Tally(TypedDict, total=False):
     """What became of calls in one scope; what is left out is zero."""
@@ -94,6 +111,80 @@ def detect(
 def main(argv: list[str]) -> int:
     """Run the command line, the program's name first, and give its exit status."""
 
+def simulate(pairs: list[tuple[str, str]]) -> str:
+    """Run a simulation, said in pairs of the command's options and values: its report as JSON.
+
+    Raises ValueError for what makes no sense.
+    """
+
+class _ScopeMetrics(TypedDict):
+    """What became of calls in one scope of this process."""
+
+    #: Attempts that took a permit and were sent.
+    sent: int
+    #: Seconds that calls waited for a permit, all together.
+    waited: float
+    delayed: int
+    refused: int
+    #: Attempts that the server answered with a 429 or the like.
+    rejected: int
+    #: Those of them that say that a quota is spent.
+    spent: int
+    failed: int
+    cached: int
+    input_tokens: int
+    output_tokens: int
+    micro_usd: int
+    #: Attempts of calls that were sent before.
+    retried: int
+    #: Rejections that said how long to stay away.
+    holds: int
+    #: How many attempts waited no longer than so many seconds, and longer than those before.
+    waits: list[tuple[float, int]]
+    #: Seconds for which it is held.
+    hold: float
+    #: Each limit with its level, as far as this process knows.
+    limits: list[tuple[str, float, str, int, int, int, float, str]]
+
+@final
+class Config:
+    """What a ``paceline.toml`` says."""
+
+    def __new__(cls, path: str | os.PathLike[str] | None = None) -> Config:
+        """Read a file; else what ``PACELINE_CONFIG`` names, or the nearest ``paceline.toml``.
+
+        Raises ValueError for the first thing that is wrong, with its line; OSError when there is
+        no file.
+        """
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def storage(self) -> str | None: ...
+    @property
+    def max_wait(self) -> float | None: ...
+    @property
+    def lease(self) -> float | None: ...
+    @property
+    def fail_closed(self) -> bool: ...
+    @property
+    def fallback(self) -> Literal["local"] | None: ...
+    @property
+    def learn_first(self) -> bool: ...
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def also_parents(self) -> bool: ...
+    @property
+    def retry(self) -> dict[str, Any] | None:
+        """The fields of a RetryConfig; ``None`` where nothing is said of retries."""
+
+    def apply(self, limiter: Limiter, before: Config | None = None) -> None:
+        """Set its limits and know its providers; what only another one said before is gone."""
+
+    def guard(self, guard: Guard, before: Config | None = None) -> None:
+        """Set its rules and budgets; what only another one said before is gone."""
+
 @disjoint_base
 class Limiter:
     """The engine's limiter."""
@@ -118,6 +209,7 @@ class Limiter:
         use_provider_profiles: bool = True,
         authenticated: bool = False,
         clock: VirtualClock | None = None,
+        config: Config | None = None,
     ) -> None: ...
     def acquire(
         self,
@@ -247,6 +339,18 @@ class Limiter:
         Raises :class:`paceline.StorageUnavailable` when it cannot be reached.
         """
 
+    def measure(self) -> None:
+        """Begin to measure what becomes of calls in this process: before, nothing of it is done.
+
+        :mod:`paceline.prometheus` and :mod:`paceline.opentelemetry` do so themselves.
+        """
+
+    def metrics(self) -> tuple[int, _StoreMetrics, list[tuple[str, _ScopeMetrics]]]:
+        """Give what was measured: callers that wait, the store beneath, and each scope.
+
+        Nothing before :meth:`measure`. It does not visit the store.
+        """
+
     def flush(self) -> None:
         """Hand in what the store keeps back to save visits; done by itself soon, and at the end."""
 
@@ -324,6 +428,9 @@ class Permit:
 
     def settle(self, **actual: float) -> None:
         """Correct the estimate to what was spent, more or less; other dimensions stand."""
+
+    def again(self) -> None:
+        """Count it as one for a further attempt of the same call."""
 
     def cancel(self) -> None:
         """Give everything back: the call was never made."""

@@ -11,6 +11,7 @@ from paceline._flow import spending
 from paceline.retry import RetryConfig
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     import aiohttp
@@ -25,6 +26,17 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 #: Connections that are kept to each host: about as many as threads that share a limiter.
 _CONNECTIONS = 64
+
+
+#: The clock of limiters that are given none: real time, but in tests.
+usual_clock: _native.VirtualClock | None = None
+
+
+def read_config(config: str | os.PathLike[str] | bool | None) -> _native.Config | None:
+    """Read a file of settings, or the nearest one for ``True``."""
+    if config is None or config is False:
+        return None
+    return _native.Config(None if config is True else config)
 
 
 class _Limiter(_native.Limiter):
@@ -50,7 +62,19 @@ class _Limiter(_native.Limiter):
         use_provider_profiles: bool = True,
         authenticated: bool = False,
         clock: _native.VirtualClock | None = None,
+        config: str | os.PathLike[str] | bool | None = None,
     ) -> None:
+        self.config = said = read_config(config)
+        if said is not None:
+            storage = (said.storage or storage) if storage == "memory" else storage
+            retry = retry or (RetryConfig(**said.retry) if said.retry else None)
+            max_wait = said.max_wait if max_wait is None else max_wait
+            lease = said.lease if lease is None else lease
+            if not fail_closed and fallback is None:
+                fail_closed, fallback = said.fail_closed, said.fallback
+            learn_first |= said.learn_first
+            adaptive |= said.adaptive
+            also_parents |= said.also_parents
         self.retry = retry or RetryConfig()
         self.max_wait = max_wait
         super().__init__(
@@ -70,9 +94,26 @@ class _Limiter(_native.Limiter):
             headers_map=headers_map,
             use_provider_profiles=use_provider_profiles,
             authenticated=authenticated,
-            clock=clock,
+            clock=clock or usual_clock,
+            config=said,
         )
         _process.used(self, shared=storage != "memory")
+        if said is not None:
+            said.apply(self)
+
+    def reload(self) -> None:
+        """Read the file that was given as ``config`` anew, and live by its limits from now on.
+
+        What was used of a limit stays used, also when it is another number now. Other settings
+        are those of a limiter from its beginning.
+
+        Raises ``ValueError`` when something in it is wrong, and nothing was changed.
+        """
+        if self.config is None:
+            raise ValueError("there is nothing to reload: no config was given")
+        config = _native.Config(self.config.path)
+        config.apply(self, self.config)
+        self.config = config
 
     def get_status(self, endpoint: str) -> RateLimitStatus | None:
         """Read what is known of the scope that governs an endpoint; ``None`` if nothing is.
@@ -178,6 +219,9 @@ class RateLimiter(_Limiter):
             and what they document of their limits.
         authenticated: whether calls carry credentials, for hosts that document other limits then.
         clock: a clock that moves when told to, for tests.
+        config: a file of settings (``paceline check`` finds mistakes in it): limits of endpoints,
+            and what is not said here. ``True`` takes what ``PACELINE_CONFIG`` names, or the nearest
+            ``paceline.toml``, here or in a folder above.
 
     Raises:
         StorageUnavailable: when ``fail_closed`` is set and the store cannot be reached.

@@ -62,6 +62,8 @@ class RetryConfig:
 
     def __post_init__(self) -> None:
         """Check everything at once, where the mistake is made."""
+        # A configuration file, too, says it by its name.
+        object.__setattr__(self, "strategy", RetryStrategy(self.strategy))
         _ = self.policy
 
     @cached_property
@@ -77,7 +79,7 @@ class RetryConfig:
     def _policy(self, retry_on_status: tuple[int, ...]) -> RetryPolicy:
         return RetryPolicy(
             max_retries=self.max_retries,
-            strategy=RetryStrategy(self.strategy).value,
+            strategy=self.strategy.value,
             base_delay=self.base_delay,
             max_delay=self.max_delay,
             backoff_factor=self.backoff_factor,

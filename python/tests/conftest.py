@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import json
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from paceline.testing import VirtualClock
+from paceline.testing import Sandbox, VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -89,11 +86,8 @@ class Server:
 def sandbox(request: pytest.FixtureRequest) -> Generator[str]:
     """Start a server that enforces limits; a test's ``flags`` are its own."""
     flags = getattr(request, "param", ())
-    command = [sys.executable, "-m", "paceline", "sandbox", "--port=0", "--json", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
-        process.terminate()
+    with Sandbox(*flags) as running:
+        yield running.url
 
 
 @pytest.fixture

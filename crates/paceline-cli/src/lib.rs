@@ -2,12 +2,20 @@
 //! both call.
 
 pub mod batch;
+pub mod check;
+mod credentials;
 pub mod limits;
+mod manual;
+pub mod probe;
 pub mod sandbox;
+pub mod serve;
+pub mod simulate;
 mod storage;
+mod times;
+pub mod top;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 
@@ -23,11 +31,17 @@ struct Cli {
 enum Command {
     /// Send a file of requests as fast as the limits allow, and write the answers
     Batch(Box<batch::BatchArgs>),
+    Probe(probe::ProbeArgs),
+    Explain(limits::ExplainArgs),
+    Check(check::CheckArgs),
     Status(limits::StatusArgs),
     List(limits::ListArgs),
     Set(limits::SetArgs),
     Clear(limits::ClearArgs),
     Usage(limits::UsageArgs),
+    Top(top::TopArgs),
+    Simulate(Box<simulate::SimulateArgs>),
+    Serve(serve::ServeArgs),
     /// Run a local server that really enforces limits
     Sandbox(sandbox::SandboxArgs),
     /// Print shell completions
@@ -35,6 +49,8 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, for man -l -
+    Manual,
 }
 
 /// Exit statuses.
@@ -51,8 +67,10 @@ pub mod exit {
 
 /// Runs the command line `args`, the program's name first, and tells the exit status.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+    let matches = Cli::command().try_get_matches_from(args);
+    let read = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match read {
+        Ok(read) => read,
         Err(mut error) => {
             hide_login(&mut error);
             // Printing can only fail where nobody is left to read.
@@ -66,12 +84,23 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
             clap_complete::generate(shell, &mut Cli::command(), "paceline", &mut text);
             io::stdout().write_all(&text).map(|()| exit::OK).map_err(Into::into)
         }
+        Command::Manual => manual::print(&Cli::command()),
         Command::Batch(args) => on_runtime(batch::run(*args)),
+        Command::Probe(args) => on_runtime(probe::run(args)),
+        Command::Check(args) => check::check(&args),
+        Command::Explain(args) => limits::explain(&args),
         Command::Status(args) => limits::status(&args),
         Command::List(args) => limits::list(&args),
         Command::Set(args) => limits::set(args),
         Command::Clear(args) => limits::clear(&args),
         Command::Usage(args) => limits::usage(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Simulate(args) if args.serves() => {
+            let link = matches.subcommand_matches("simulate").map(serve::link).unwrap_or_default();
+            on_runtime(serve::page(args.site(), link))
+        }
+        Command::Simulate(args) => simulate::simulate(&args),
+        Command::Serve(args) => on_runtime(serve::serve(args)),
         Command::Sandbox(args) => on_runtime(async {
             sandbox::run(args, io::stdout(), sandbox::interrupted()).await?;
             Ok(exit::OK)

@@ -49,6 +49,12 @@ impl StorageArgs {
         named.map_or("memory", |place| &place.0)
     }
 
+    /// The same, or what a configuration names where nothing is said here.
+    pub(crate) fn or(self, configured: Option<&str>) -> Self {
+        let named = self.storage.filter(|place| !place.0.is_empty());
+        Self { storage: named.or_else(|| configured.map(|text| Place(text.to_owned()))) }
+    }
+
     /// The shared store, made if need be.
     pub(crate) fn open(&self) -> Result<Limiter, Failure> {
         let storage = self.or_memory();
@@ -70,6 +76,15 @@ impl StorageArgs {
                 Err(Error::from(StoreError::new(missing)).into())
             }
             None => self.open(),
+        }
+    }
+
+    /// What it is called where everybody may see it: without a password.
+    pub(crate) fn shown(&self) -> String {
+        let text = self.or_memory();
+        match (text.split_once("://"), text.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, place))) => format!("{scheme}://{place}"),
+            _ => text.to_owned(),
         }
     }
 

@@ -6,6 +6,8 @@
 //! * leaving from anywhere costs O(log n) and disturbs nobody but, perhaps, the head;
 //! * it holds no clock: the driver sleeps until the head's time, and asks again.
 
+use crate::state::Receipt;
+use crate::{Cause, Cost, ScopeState, Tick, Wait};
 use std::collections::BTreeMap;
 
 /// A place in the queue; later arrivals have larger ones.
@@ -75,6 +77,76 @@ impl<T> Gate<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+}
+
+/// The end of a queue: the scope as the next newcomer will find it, when everybody before has gone.
+#[derive(Debug, Clone)]
+pub struct Tail {
+    state: ScopeState,
+    /// When the last in line goes.
+    at: Tick,
+    /// What the last wait in line is for.
+    by: Option<Cause>,
+    /// Somebody left, so that it is too late by what they would have taken.
+    late: bool,
+}
+
+impl Tail {
+    /// The end of an empty queue.
+    #[must_use]
+    pub const fn new(state: ScopeState, now: Tick) -> Self {
+        Self { state, at: now, by: None, late: false }
+    }
+
+    /// One more joins at `now`.
+    pub fn add(&mut self, cost: &Cost, now: Tick) {
+        let start = self.at.max(now);
+        self.at = start;
+        if let Some(wait) = self.state.wait(cost, start) {
+            self.at = start.after(wait.after);
+            self.by = Some(wait.by);
+        }
+        self.state.spend(cost, self.at);
+    }
+
+    /// The same with one more, who joined at `now`.
+    #[must_use]
+    pub fn and(mut self, cost: &Cost, now: Tick) -> Self {
+        self.add(cost, now);
+        self
+    }
+
+    /// How long a newcomer would wait behind everybody.
+    #[must_use]
+    pub fn wait(&self, cost: &Cost, now: Tick) -> Wait {
+        let start = self.at.max(now);
+        let (after, by) = match self.state.wait(cost, start) {
+            Some(wait) => (start.after(wait.after).since(now), wait.by),
+            // Whoever is last in line goes as soon as those before it have gone.
+            None => (start.since(now), self.by.clone().unwrap_or(Cause::FirstAnswer)),
+        };
+        Wait { after, by }
+    }
+
+    /// How long whoever joined last waits.
+    #[must_use]
+    pub fn last(&self, now: Tick) -> Wait {
+        Wait { after: self.at.since(now), by: self.by.clone().unwrap_or(Cause::FirstAnswer) }
+    }
+
+    /// Somebody left who would have spent `cost`. It is good enough to admit by from now on, not to
+    /// refuse by.
+    pub fn forgo(&mut self, cost: Cost) {
+        let receipt = Receipt::new(cost, self.at);
+        self.state.settle(&receipt, &Cost::NOTHING, self.at);
+        self.late = true;
+    }
+
+    /// Whether it tells longer waits than there are, for somebody left.
+    #[must_use]
+    pub const fn is_late(&self) -> bool {
+        self.late
     }
 }
 

@@ -39,6 +39,7 @@ pub mod routes;
 pub mod scope;
 mod search;
 pub mod signal;
+pub mod simulate;
 pub mod state;
 pub mod strict;
 pub mod time;

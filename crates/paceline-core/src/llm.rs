@@ -38,7 +38,7 @@ pub use calibration::Calibration;
 pub use family::family;
 pub use price::Price;
 pub use prompt::Prompt;
-pub use provider::{model_in_path, provider, resource};
+pub use provider::{model_in_path, provider, provider_names, resource};
 pub use request::Request;
 pub use rules::{Rule, Rules};
 pub use stream::Stream;

@@ -7,6 +7,7 @@
 mod bell;
 mod cache;
 mod canonical;
+mod config;
 mod convert;
 mod copies;
 mod detect;
@@ -16,12 +17,24 @@ mod paced;
 mod permit;
 mod retry;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// Runs the `paceline` command with these arguments, the program's name first.
 #[pyfunction]
 fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
     py.detach(|| paceline_cli::run(argv))
+}
+
+/// Runs a simulation, said in pairs of the command's options and their values, and tells its report as JSON.
+#[pyfunction]
+fn simulate(py: Python<'_>, pairs: paceline_cli::simulate::Pairs) -> PyResult<String> {
+    let told = py.detach(|| {
+        let report =
+            paceline_cli::simulate::from_pairs(&pairs).map_err(|error| error.to_string())?;
+        serde_json::to_string(&report).map_err(|error| error.to_string())
+    });
+    told.map_err(PyValueError::new_err)
 }
 
 /// Closes what a child must not inherit.
@@ -49,6 +62,8 @@ mod _native {
     #[pymodule_export]
     use super::cache::{Answer, Cache, Recording, is_volatile_cookie};
     #[pymodule_export]
+    use super::config::Config;
+    #[pymodule_export]
     use super::detect::detect;
     #[pymodule_export]
     use super::guard::{Cost, Guard, LlmCall, Watch};
@@ -63,5 +78,5 @@ mod _native {
     #[pymodule_export]
     use super::retry::RetryPolicy;
     #[pymodule_export]
-    use super::{after_fork_in_child, after_fork_in_parent, before_fork};
+    use super::{after_fork_in_child, after_fork_in_parent, before_fork, simulate};
 }

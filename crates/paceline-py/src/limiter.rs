@@ -1,6 +1,7 @@
 //! The limiter, with the two ways in which Python waits.
 
 use crate::bell::{Alarm, Busy, ThreadBell, enter, outside};
+use crate::config::Config;
 use crate::convert::{self, raise};
 use crate::detect;
 use crate::permit::{Permit, Waiter};
@@ -35,15 +36,18 @@ type Level = (String, f64, String, u64, u64, u64, f64, &'static str);
 /// A scope, a day, and what became of its calls then.
 type Counted<'py> = (String, Bound<'py, PyDate>, Bound<'py, PyDict>);
 
+/// What was measured: callers that wait, the store, and each scope by its name.
+type Measured<'py> = (u64, Bound<'py, PyDict>, Vec<(String, Bound<'py, PyDict>)>);
+
 #[pymethods]
 impl Limiter {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, learn_first=False, adaptive=False, also_parents=False, account=None, headers_map=None, use_provider_profiles=True, authenticated=False, clock=None)")]
+    #[pyo3(signature = (*_args, **_kwargs), text_signature = "(storage='memory', *, default_limits=None, raise_on_limit=False, retry=None, max_wait=None, fail_closed=False, fallback=None, lease=None, storage_timeout=0.25, learn_first=False, adaptive=False, also_parents=False, account=None, headers_map=None, use_provider_profiles=True, authenticated=False, clock=None, config=None)")]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self(OnceLock::new())
     }
 
-    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, learn_first=false, adaptive=false, also_parents=false, account=None, headers_map=None, use_provider_profiles=true, authenticated=false, clock=None))]
+    #[pyo3(signature = (storage="memory", *, default_limits=None, raise_on_limit=false, retry=None, max_wait=None, fail_closed=false, fallback=None, lease=None, storage_timeout=0.25, learn_first=false, adaptive=false, also_parents=false, account=None, headers_map=None, use_provider_profiles=true, authenticated=false, clock=None, config=None))]
     #[allow(clippy::too_many_arguments)]
     fn __init__(
         &self,
@@ -65,15 +69,24 @@ impl Limiter {
         use_provider_profiles: bool,
         authenticated: bool,
         clock: Option<&Bound<'_, VirtualClock>>,
+        config: Option<&Bound<'_, Config>>,
     ) -> PyResult<()> {
         let clock = clock.map_or_else(Clock::real, |clock| clock.get().0.clone().into());
-        let mut builder = paceline::Limiter::builder()
-            .default_limits(convert::default_limits(default_limits)?)
+        let mut builder = paceline::Limiter::builder();
+        if let Some(config) = config {
+            builder = builder.config(&config.get().said);
+        }
+        if default_limits.is_some() {
+            builder = builder.default_limits(convert::default_limits(default_limits)?);
+        }
+        if headers_map.is_some() {
+            builder = builder.headers_map(detect::headers_map(headers_map)?);
+        }
+        builder = builder
             .on_failure(convert::on_failure(fail_closed, fallback)?)
             .learn_first(learn_first)
             .adaptive(adaptive)
             .also_parents(also_parents)
-            .headers_map(detect::headers_map(headers_map)?)
             .notify(notify)
             .clock(clock.clone());
         if let Some(account) = &account {
@@ -97,6 +110,7 @@ impl Limiter {
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
+        builder = builder.on_wait(tell);
         let opened = outside(py, || builder.open(storage))?;
         let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.
@@ -287,6 +301,42 @@ impl Limiter {
         books.into_iter().map(counted).collect()
     }
 
+    /// Begin to measure what becomes of calls.
+    fn measure(&self) -> PyResult<()> {
+        self.settled()?.limiter.measure();
+        Ok(())
+    }
+
+    /// Give what was measured: callers that wait, the store, and each scope.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Measured<'py>> {
+        let metrics = self.settled()?.limiter.metrics();
+        let store = metrics.store;
+        let beneath = PyDict::new(py);
+        beneath.set_item("away", store.away)?;
+        beneath.set_item("failures", store.failures)?;
+        beneath.set_item("unmetered", store.unmetered)?;
+        beneath.set_item("visits", store.visits)?;
+        beneath.set_item("busy", store.busy.as_secs_f64())?;
+        let scope = |metrics: paceline::ScopeMetrics| {
+            let fields = convert::tallied(py, &metrics.tally)?;
+            fields.set_item("spent", metrics.spent)?;
+            fields.set_item("retried", metrics.retried)?;
+            fields.set_item("holds", metrics.holds)?;
+            let ends = paceline::WAITS.iter().map(Duration::as_secs_f64);
+            let ends = ends.chain([f64::INFINITY]);
+            fields.set_item("waits", ends.zip(metrics.waits).collect::<Vec<_>>())?;
+            let (_, hold, levels) = scoped((
+                String::new(),
+                paceline::Status { limits: metrics.limits, hold: metrics.hold },
+            ));
+            fields.set_item("hold", hold)?;
+            fields.set_item("limits", levels)?;
+            Ok((metrics.scope, fields))
+        };
+        let scopes = metrics.scopes.into_iter().map(scope).collect::<PyResult<_>>()?;
+        Ok((metrics.waiting, beneath, scopes))
+    }
+
     /// Hand in what the store keeps back to save visits.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         // A limiter that was never set up keeps nothing back.
@@ -432,6 +482,13 @@ fn scoped((scope, status): (String, paceline::Status)) -> Scoped {
     (scope, status.hold.as_secs_f64(), status.limits.into_iter().map(level).collect())
 }
 
+/// Tells Python's logging of a long wait. Who sees one of ten seconds would take it for a hang, so that is a
+/// warning, which is shown unless somebody says otherwise.
+fn tell(wait: &paceline::LongWait) {
+    let level = if wait.after < Duration::from_secs(10) { "info" } else { "warning" };
+    log(level, &wait.to_string());
+}
+
 /// Tells Python's logging that a store went away or is back.
 fn notify(notice: paceline::Notice) {
     warn(&notice.to_string());
@@ -439,10 +496,14 @@ fn notify(notice: paceline::Notice) {
 
 /// Tells Python's logging what the user ought to know.
 pub(crate) fn warn(message: &str) {
+    log("warning", message);
+}
+
+fn log(level: &str, message: &str) {
     enter(|py| {
         let told = py.import("logging").and_then(|logging| {
             let logger = logging.call_method1("getLogger", ("paceline",))?;
-            logger.call_method1("warning", ("%s", message))
+            logger.call_method1(level, ("%s", message))
         });
         // A handler that fails is no reason to fail a call.
         drop(told);

@@ -61,6 +61,12 @@ impl Permit {
         settled.map_err(|error| raise(py, error))
     }
 
+    /// Count it as one for a further attempt of the same call.
+    fn again(&mut self) -> PyResult<()> {
+        self.held()?.again();
+        Ok(())
+    }
+
     /// Give everything back: the call was never made.
     fn cancel(&mut self, py: Python<'_>) -> PyResult<()> {
         match self.0.take() {
@@ -100,6 +106,9 @@ impl Permit {
         let response = headers::Response { status, url, now, headers: pairs, body };
         let reading = headers::detect_relevant(&detector, response);
         let permit = self.held()?;
+        if status >= 500 {
+            permit.failed();
+        }
         let learn = |permit: &mut paceline::Permit| match url {
             Some(url) => permit.answered(url, &reading),
             None => permit.observe(&reading),

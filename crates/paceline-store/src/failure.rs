@@ -88,6 +88,9 @@ pub struct FailSafe {
     attempts: AtomicU64,
     failures: AtomicU64,
     unmetered: AtomicU64,
+    visits: AtomicU64,
+    /// How long they took, in nanoseconds.
+    busy: AtomicU64,
     /// What is to be told when it is back.
     missed: Mutex<Missed>,
     /// What is to be added to its books then. A child that forks has nothing of it to tell.
@@ -127,6 +130,8 @@ impl FailSafe {
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             unmetered: AtomicU64::new(0),
+            visits: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             missed: Mutex::default(),
             uncounted: PerProcess::default(),
         }
@@ -151,7 +156,12 @@ impl FailSafe {
         if self.away.load(Ordering::Acquire) {
             self.knock()?;
         }
-        match step(&*self.store) {
+        let began = self.clock.now();
+        let outcome = step(&*self.store);
+        let took = self.clock.now().since(began);
+        self.visits.fetch_add(1, Ordering::Relaxed);
+        self.busy.fetch_add(paceline_core::time::nanos(took), Ordering::Relaxed);
+        match outcome {
             Ok(result) => {
                 // Others go without it until it was told what it missed.
                 if self.away.load(Ordering::Acquire) && !self.returning.swap(true, Ordering::AcqRel)
@@ -522,6 +532,8 @@ impl Store for FailSafe {
             away: self.away.load(Ordering::Acquire),
             failures: self.failures.load(Ordering::Relaxed),
             unmetered: self.unmetered.load(Ordering::Relaxed),
+            visits: self.visits.load(Ordering::Relaxed),
+            busy: Duration::from_nanos(self.busy.load(Ordering::Relaxed)),
         }
     }
 }

@@ -208,6 +208,10 @@ pub struct Health {
     pub failures: u64,
     /// Calls that were admitted without it.
     pub unmetered: u64,
+    /// Visits since the beginning.
+    pub visits: u64,
+    /// How long they took, all together.
+    pub busy: Duration,
 }
 
 /// The outcome of asking for admission.

@@ -1,7 +1,8 @@
 //! The settings of a limiter, and how it comes to its store.
 
-use crate::Limiter;
 use crate::error::Error;
+use crate::long_wait::{LongWait, OnWait};
+use crate::{Config, Limiter};
 use paceline_core::headers::{Detector, HeadersMap, Provider};
 use paceline_core::{Limit, Policy};
 #[cfg(feature = "redis")]
@@ -27,6 +28,7 @@ pub struct Builder {
     documented: Documented,
     lease: Option<Duration>,
     notify: Option<Notify>,
+    on_wait: OnWait,
 }
 
 /// Whose documented limits are used before a response tells the real ones.
@@ -165,6 +167,31 @@ impl Builder {
         self
     }
 
+    /// The settings of a configuration, but for its storage and the limits of its scopes: see
+    /// [`Config::open`](crate::Config::open).
+    #[must_use]
+    pub fn config(mut self, config: &Config) -> Self {
+        self.policy.set_default_limits(config.default_limits.clone());
+        self.policy.learn_first = config.learn_first;
+        self.policy.adaptive = config.adaptive;
+        if let Some(retry) = &config.retry {
+            self.policy.max_hold = retry.max_delay;
+        }
+        self.max_wait = config.max_wait;
+        self.on_failure = config.on_failure;
+        self.also_parents = config.also_parents;
+        self.lease = config.lease;
+        self.headers_map(config.headers_map.clone())
+    }
+
+    /// Tells of calls that wait for longer than a second, once for all that wait in a scope meanwhile; an
+    /// event of `tracing`, unless set. It is called by whoever waits, and must not wait itself.
+    #[must_use]
+    pub fn on_wait(mut self, tell: impl Fn(&LongWait) + Send + Sync + 'static) -> Self {
+        self.on_wait = OnWait(Some(Arc::new(tell)));
+        self
+    }
+
     /// The limiter, keeping its state where `storage` says, such as `memory`, `sqlite:///limits.db` or
     /// `redis://localhost`: see [`Storage`].
     ///
@@ -213,12 +240,12 @@ impl Builder {
         if !store.is_slow() {
             return Ok(self.on(store, clock));
         }
-        let (detector, documented) = (self.detector, self.documented);
+        let (detector, documented, on_wait) = (self.detector, self.documented, self.on_wait);
         let tell = self.notify.unwrap_or_else(|| Box::new(|notice| tracing::warn!("{notice}")));
         let safe = FailSafe::new(store, self.policy, self.on_failure, clock.clone(), tell);
         safe.probe()?;
         let store = nested(Arc::new(safe), self.also_parents);
-        Ok(Limiter::make(store, clock, self.max_wait, detector, documented))
+        Ok(Limiter::make(store, clock, self.max_wait, detector, documented, on_wait))
     }
 
     /// The limiter, keeping its state in this process.
@@ -231,7 +258,8 @@ impl Builder {
 
     fn on(self, store: Arc<dyn Store>, clock: Clock) -> Limiter {
         let store = nested(store, self.also_parents);
-        Limiter::make(store, clock, self.max_wait, self.detector, self.documented)
+        let Self { detector, documented, on_wait, .. } = self;
+        Limiter::make(store, clock, self.max_wait, detector, documented, on_wait)
     }
 }
 

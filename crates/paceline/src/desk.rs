@@ -7,7 +7,7 @@
 
 use crate::bell::Bell;
 use crate::books::Books;
-use crate::limiter::{Inner, Limiter, refused};
+use crate::limiter::{Inner, Limiter};
 use crate::line::{Step, Waiter};
 use crate::{Clock, Error, Permit};
 use paceline_core::{Cost, Reading, Scope, Tick};
@@ -394,7 +394,7 @@ impl Clerk {
                     bells.push(Arc::clone(&place.bell));
                 }
                 Some(Admission::Wait(key, wait)) if wait.is_beyond(place.max_wait) => {
-                    place.decide(Err(refused(&key, wait).into()));
+                    place.decide(Err(inner.refuse(&key, wait).into()));
                 }
                 Some(Admission::Wait(key, _)) => {
                     let line = inner.line(&key);

@@ -172,7 +172,10 @@ impl Pacing {
             }
             let mut call = Call::to(&url).costing(cost);
             (call.max_wait, call.account) = (left, account.as_deref());
-            let permit = limiter.acquire(call).await?;
+            let mut permit = limiter.acquire(call).await?;
+            if attempts > 0 {
+                permit.again();
+            }
             let waited = waited + permit.waited();
             Ok(Flight { limiter, permit, url, waited, attempts: attempts + 1 })
         }
@@ -198,9 +201,11 @@ impl Flight {
     }
 
     /// No answer came. What was never sent is given back, as far as the error shows that.
-    pub fn failed(self, error: &(dyn std::error::Error + 'static)) {
+    pub fn failed(mut self, error: &(dyn std::error::Error + 'static)) {
         if never_left(error) {
             self.permit.cancel();
+        } else {
+            self.permit.failed();
         }
     }
 
@@ -211,6 +216,9 @@ impl Flight {
         let from = response.url().unwrap_or(&url);
         let reading = read(&limiter.detector(), response, from, now);
         let told = share_a_host(from, &url);
+        if response.status().is_server_error() {
+            permit.failed();
+        }
         if told {
             // A store that is away has said so, and the answer is there all the same.
             drop(permit.answered(from, &reading));

@@ -22,6 +22,7 @@
 //! | --- | --- |
 //! | `tokio` (default) | `Limiter::acquire`, which waits in a task |
 //! | `sqlite`, `redis` (default) | limits that processes share |
+//! | `metrics` | what became of calls, told to the facade of the crate `metrics` |
 //! | `reqwest` | `paceline::reqwest::RateLimitMiddleware` |
 //! | `tower` | `paceline::tower::RateLimitLayer`, for hyper-util, octocrab and others |
 //! | `http` | what both stand on, for a client of your own: `paceline::http` |
@@ -38,11 +39,15 @@ mod desk;
 mod endpoint;
 mod error;
 mod explain;
+#[cfg(feature = "metrics")]
+mod facade;
 mod guard;
 #[cfg(feature = "http")]
 pub mod http;
 mod limiter;
 mod line;
+mod long_wait;
+mod meter;
 mod permit;
 mod places;
 mod recording;
@@ -60,17 +65,19 @@ pub use bell::Bell;
 pub use builder::Builder;
 pub use cache::{Ask, Cache, is_volatile_cookie};
 pub use call::Call;
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, Finding};
 pub use endpoint::Endpoint;
 pub use error::{Error, Refused};
 pub use explain::Explanation;
 pub use guard::{Guard, LlmCall};
 pub use limiter::{Entry, Limiter};
 pub use line::{Step, Waiter, after_fork_in_child};
+pub use long_wait::LongWait;
+pub use meter::{Metrics, ScopeMetrics, WAITS};
 
 pub use paceline_core::{
     Amount, Cause, Cost, Counting, Dimension, Limit, LimitStatus, Origin, Policy, Reading, Scope,
-    Signal, Status, Verdict, VirtualClock, Wait, Window, headers, llm, retry,
+    Signal, Status, Verdict, VirtualClock, Wait, Window, headers, llm, retry, simulate,
 };
 #[cfg(feature = "redis")]
 pub use paceline_store::Redis;

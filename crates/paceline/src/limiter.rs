@@ -10,6 +10,8 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Refused};
 use crate::explain::Explanation;
 use crate::line::{Line, Waiter};
+use crate::long_wait::OnWait;
+use crate::meter::{Event, Meter, Metrics};
 use crate::permit::Permit;
 use crate::places::Places;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
@@ -20,7 +22,7 @@ use paceline_store::{
     Admission, Clock, Day, Grant, Health, Key, PerProcess, Store, StoreError, Tally,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Paces calls; cheap to clone, and clones share everything.
@@ -47,6 +49,10 @@ pub(crate) struct Inner {
     books: PerProcess<Books>,
     /// Everybody in every line: while it is zero, nobody has to look for one.
     pub(crate) waiting: AtomicUsize,
+    /// Only there once somebody wants to know.
+    meter: OnceLock<Meter>,
+    /// Who is told of long waits.
+    pub(crate) on_wait: OnWait,
 }
 
 /// The first answer to a call.
@@ -67,7 +73,14 @@ impl Limiter {
 
     /// A limiter on any store; `clock` times the waits of this process.
     pub fn on(store: Arc<dyn Store>, clock: Clock, max_wait: Option<Duration>) -> Self {
-        Self::make(store, clock, max_wait, Detector::default(), Documented::default())
+        Self::make(
+            store,
+            clock,
+            max_wait,
+            Detector::default(),
+            Documented::default(),
+            OnWait::default(),
+        )
     }
 
     pub(crate) fn make(
@@ -76,6 +89,7 @@ impl Limiter {
         max_wait: Option<Duration>,
         detector: Detector,
         documented: Documented,
+        on_wait: OnWait,
     ) -> Self {
         let inner = Inner {
             is_slow: store.is_slow(),
@@ -90,6 +104,8 @@ impl Limiter {
             desk: PerProcess::default(),
             books: PerProcess::default(),
             waiting: AtomicUsize::new(0),
+            meter: OnceLock::new(),
+            on_wait,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -143,7 +159,7 @@ impl Limiter {
                     return Ok(Entry::Admitted(self.permit(grant, Duration::ZERO)));
                 }
                 Admission::Wait(key, wait) if wait.is_beyond(max_wait) => {
-                    return Err(refused(&key, wait).into());
+                    return Err(self.inner.refuse(&key, wait).into());
                 }
                 Admission::Wait(key, _) => self.inner.line(&key),
             },
@@ -191,11 +207,11 @@ impl Limiter {
         if let Some(line) = self.inner.line_before(&scope)
             && let Some(wait) = line.forecast(&self.inner, &scope, &call.cost)
         {
-            return Err(refused(line.key(), wait).into());
+            return Err(self.inner.refuse(line.key(), wait).into());
         }
         match self.inner.store.admit(&scope, &call.cost)? {
             Admission::Granted(grant) => Ok(self.permit(grant, Duration::ZERO)),
-            Admission::Wait(key, wait) => Err(refused(&key, wait).into()),
+            Admission::Wait(key, wait) => Err(self.inner.refuse(&key, wait).into()),
         }
     }
 
@@ -397,7 +413,7 @@ impl Limiter {
     /// # Ok::<(), paceline::Error>(())
     /// ```
     pub fn count(&self, scope: &str, tally: Tally) {
-        if self.inner.count(scope, tally) == Age::Due {
+        if self.inner.count(scope, &tally.into()) == Age::Due {
             let (inner, now) = (&self.inner, self.inner.clock.now());
             inner.books().tell_if_due(&*inner.store, now);
         }
@@ -405,9 +421,7 @@ impl Limiter {
 
     /// The same for callers that must not wait for a store, such as event loops.
     pub fn count_from_loop(&self, scope: &str, tally: Tally) {
-        if self.inner.count(scope, tally) != Age::Young {
-            self.inner.desk().post(&self.inner, Job::Count);
-        }
+        self.inner.count_from_loop(scope, &tally.into());
     }
 
     /// What became of calls, by day and then by scope: all that processes which share the store have
@@ -420,6 +434,40 @@ impl Limiter {
         drop(self.inner.tell_books());
         let books = self.inner.store.tallies()?.into_iter();
         Ok(books.map(|(scope, day, tally)| (scope.as_str().to_owned(), day, tally)).collect())
+    }
+
+    /// Begins to measure what becomes of calls, for [`metrics`](Self::metrics) and, with the feature
+    /// `metrics`, for the facade of that name. Before, nothing of it is done.
+    pub fn measure(&self) {
+        self.inner.meter.get_or_init(Meter::default);
+    }
+
+    /// What was measured in this process; nothing before [`measure`](Self::measure). It does not visit the
+    /// store.
+    ///
+    /// ```
+    /// use paceline::Limiter;
+    ///
+    /// let limiter = Limiter::builder().build();
+    /// limiter.measure();
+    /// limiter.acquire_blocking("api.example.com")?.sent();
+    /// let metrics = limiter.metrics();
+    /// assert_eq!(metrics.scopes[0].scope, "https://api.example.com");
+    /// assert_eq!(metrics.scopes[0].tally.sent, 1);
+    /// # Ok::<(), paceline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let inner = &self.inner;
+        let mut scopes = inner.meter.get().map(Meter::read).unwrap_or_default();
+        for metrics in &mut scopes {
+            let Ok(scope) = Scope::parse(&metrics.scope) else { continue };
+            if let Some((_, state, now)) = inner.store.view(&scope) {
+                let status = state.status(now);
+                (metrics.limits, metrics.hold) = (status.limits, status.hold);
+            }
+        }
+        Metrics { scopes, waiting: self.waiting() as u64, store: self.health() }
     }
 
     /// Whether asking the store takes time, so that an event loop must not do it itself.
@@ -461,10 +509,6 @@ impl Limiter {
     pub(crate) fn display(key: &Key) -> String {
         Scope::from_key(key.as_str()).to_string()
     }
-}
-
-pub(crate) fn refused(key: &Key, wait: Wait) -> Refused {
-    Refused { scope: Limiter::display(key), by: wait.by, retry_after: wait.after }
 }
 
 impl Inner {
@@ -536,13 +580,55 @@ impl Inner {
         self.books.get_or_default()
     }
 
-    fn count(&self, scope: &str, tally: Tally) -> Age {
+    fn count(&self, scope: &str, event: &Event) -> Age {
+        if let Some(meter) = self.meter.get() {
+            meter.add(scope, event);
+        }
         if self.is_slow {
-            return self.books().add(scope, &tally, self.clock.now());
+            return self.books().add(scope, &event.tally, self.clock.now());
         }
         // There is nothing to save, and a store that failed here would have nobody to keep it.
-        drop(self.store.count(&[(Key::new(scope), tally)]));
+        drop(self.store.count(&[(Key::new(scope), event.tally)]));
         Age::Young
+    }
+
+    fn count_from_loop(self: &Arc<Self>, scope: &str, event: &Event) {
+        if self.count(scope, event) != Age::Young {
+            self.desk().post(self, Job::Count);
+        }
+    }
+
+    /// Whether anybody wants to know what becomes of calls there: in a store that many share somebody may
+    /// look at any time, in this process somebody who measures. Calls of models are counted by whoever
+    /// guards them, with what they spent.
+    #[inline]
+    fn is_counted(&self, key: &Key) -> bool {
+        let is_of_use = self.is_slow || self.meter.get().is_some();
+        is_of_use && !Scope::from_key(key.as_str()).is_model()
+    }
+
+    /// Counts an event, if that is of use.
+    #[inline]
+    pub(crate) fn note(self: &Arc<Self>, key: &Key, at_desk: bool, event: impl FnOnce() -> Event) {
+        if !self.is_counted(key) {
+            return;
+        }
+        let (scope, event) = (Limiter::display(key), event());
+        if at_desk {
+            self.count_from_loop(&scope, &event);
+        } else if self.count(&scope, &event) == Age::Due {
+            self.books().tell_if_due(&*self.store, self.clock.now());
+        }
+    }
+
+    /// The error of a call that may not wait for so long.
+    pub(crate) fn refuse(&self, key: &Key, wait: Wait) -> Refused {
+        let scope = Limiter::display(key);
+        if self.is_counted(key) {
+            // Whoever is refused may hold a lock: those who come next tell the store.
+            self.count(&scope, &Tally { refused: 1, ..Tally::default() }.into());
+        }
+        Refused { scope, by: wait.by, retry_after: wait.after }
     }
 
     /// Hands in what was counted.

@@ -10,10 +10,11 @@
 use crate::bell::Bell;
 use crate::desk::Place;
 use crate::error::{Error, Refused};
-use crate::limiter::{Inner, Limiter, refused};
+use crate::limiter::{Inner, Limiter};
+use crate::long_wait::{LONG, LongWait};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
-use paceline_core::state::Receipt;
+use paceline_core::gate::Tail;
 use paceline_core::{Cause, Cost, Gate, Scope, ScopeState, Tick, Ticket, Wait};
 use paceline_store::{Admission, Ask, Clock, Grant, Key};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,18 +51,8 @@ struct Queue {
     tail: Option<Tail>,
     /// What the head waited for at last.
     by: Option<Cause>,
-}
-
-/// The scope as the next newcomer will find it.
-struct Tail {
-    state: ScopeState,
-    /// When the last in line goes.
-    at: Tick,
-    /// What the last wait in line is for.
-    by: Option<Cause>,
-    /// Somebody left since it was made, so that it is too late by what they would have taken. Good
-    /// enough to admit by, not to refuse by.
-    late: bool,
+    /// Until then nobody has to hear of a long wait: it was told, or looked for.
+    told: Tick,
 }
 
 type Outcome = Result<Grant, Error>;
@@ -102,12 +93,15 @@ fn courtesy(inner: &Inner, head: &Waiting, wait: &Wait, now: Tick) -> Duration {
     most / ROUNDS * ROUNDS.saturating_sub(u32::try_from(waited).unwrap_or(ROUNDS))
 }
 
-/// Bells to ring when the lock is released.
+/// Bells to ring when the lock is released, and what is to be said then.
 #[derive(Default)]
-struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>);
+struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>, Option<Wait>);
 
 impl Bells {
-    fn ring(self) {
+    fn ring(self, inner: &Inner, key: &Key) {
+        if let Some(Wait { after, by }) = self.1 {
+            inner.on_wait.tell(&LongWait { scope: Limiter::display(key), by, after });
+        }
         for (bell, after) in self.0 {
             match after {
                 Some(after) => bell.ring_after(after),
@@ -164,7 +158,7 @@ impl Waiter {
             && let Some(wait) = queue.forecast(inner, &scope, &cost)
             && wait.after > most
         {
-            return Err(refused(&line.key, wait));
+            return Err(inner.refuse(&line.key, wait));
         }
         if let Some(tail) = &mut queue.tail {
             tail.add(&cost, now);
@@ -172,7 +166,10 @@ impl Waiter {
         let waiting = Waiting { scope, cost, deadline, joined: now, bell, alarm: None };
         let ticket = queue.gate.arrive(waiting);
         queue.deadlines.extend(deadline.map(|deadline| (deadline, ticket)));
+        let mut bells = Bells::default();
+        queue.tell_of_a_long_wait(inner, &mut bells);
         drop(queue);
+        bells.ring(inner, &line.key);
         inner.waiting.fetch_add(1, Ordering::AcqRel);
         let stand = Stand::Line { line, ticket, joined: now };
         Ok(Self { limiter: limiter.clone(), stand, done: false })
@@ -208,7 +205,7 @@ impl Waiter {
                 None => sleep.map_or(Step::Park, Step::Sleep),
             }
         };
-        bells.ring();
+        bells.ring(&inner, &line.key);
         if matches!(step, Step::Done(_)) {
             self.leave(&line);
         }
@@ -242,7 +239,7 @@ impl Drop for Waiter {
             }
             granted
         };
-        bells.ring();
+        bells.ring(&inner, &line.key);
         if let Some(Ok(grant)) = granted {
             // A store that is away has forgotten the grant anyway.
             drop(inner.give_back(&grant));
@@ -290,26 +287,13 @@ impl Line {
                 queue.refuse_the_late(inner, &self.key, &mut bells);
             }
         }
-        bells.ring();
+        bells.ring(inner, &self.key);
     }
 }
 
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Queue").field("waiting", &self.gate.len()).finish_non_exhaustive()
-    }
-}
-
-impl Tail {
-    /// One more joins at `now`.
-    fn add(&mut self, cost: &Cost, now: Tick) {
-        let start = self.at.max(now);
-        self.at = start;
-        if let Some(wait) = self.state.wait(cost, start) {
-            self.at = start.after(wait.after);
-            self.by = Some(wait.by);
-        }
-        self.state.spend(cost, self.at);
     }
 }
 
@@ -363,13 +347,14 @@ impl Queue {
             let left = head.deadline.map(|deadline| deadline.since(now));
             let over = head.deadline.is_some_and(|deadline| deadline < now);
             if over || wait.is_beyond(left) {
-                self.decide(ticket, Err(refused(key, wait).into()), me, bells);
+                self.decide(ticket, Err(inner.refuse(key, wait).into()), me, bells);
                 continue;
             }
             let courtesy = courtesy(inner, head, &wait, now);
             if self.expire(inner, key, now, me, bells) {
                 continue;
             }
+            self.tell_of_a_long_wait(inner, bells);
             // A deadline further down the line may come before the head's turn.
             let first_deadline = self.deadlines.first().map(|(deadline, _)| deadline.since(now));
             let overdue = first_deadline.map(|left| left.saturating_add(Duration::from_nanos(1)));
@@ -467,7 +452,7 @@ impl Queue {
             self.tail = None;
             let wait = self.forecast(inner, &late.scope, &late.cost);
             let wait = wait.unwrap_or(Wait { after: Duration::ZERO, by: Cause::FirstAnswer });
-            self.tell(ticket, late.bell, Err(refused(key, wait).into()), me, bells);
+            self.tell(ticket, late.bell, Err(inner.refuse(key, wait).into()), me, bells);
             any = true;
         }
         any
@@ -494,13 +479,13 @@ impl Queue {
             }
         }
         for (ticket, wait) in late {
-            self.decide(ticket, Err(refused(key, wait).into()), None, bells);
+            self.decide(ticket, Err(inner.refuse(key, wait).into()), None, bells);
         }
     }
 
     /// How long a newcomer would wait behind everybody in line.
     fn forecast(&mut self, inner: &Inner, scope: &Scope<'_>, cost: &Cost) -> Option<Wait> {
-        if self.tail.as_ref().is_some_and(|tail| tail.late) {
+        if self.tail.as_ref().is_some_and(Tail::is_late) {
             self.tail = None;
         }
         self.estimate(inner, scope, cost)
@@ -512,22 +497,32 @@ impl Queue {
             let (_, state, now) = inner.store.view(scope)?;
             return state.wait(cost, now);
         }
+        let (tail, now) = self.tail(inner)?;
+        Some(tail.wait(cost, now))
+    }
+
+    /// The scope as the next newcomer will find it.
+    fn tail(&mut self, inner: &Inner) -> Option<(&Tail, Tick)> {
         let (state, now) = self.view(inner)?;
-        if self.tail.is_none() {
-            let mut tail = Tail { state, at: now, by: None, late: false };
-            for (_, waiting) in self.gate.iter() {
-                tail.add(&waiting.cost, now);
-            }
-            self.tail = Some(tail);
+        let line = &self.gate;
+        let tail = self.tail.get_or_insert_with(|| {
+            let costs = line.iter().map(|(_, waiting)| &waiting.cost);
+            costs.fold(Tail::new(state, now), |tail, cost| tail.and(cost, now))
+        });
+        Some((tail, now))
+    }
+
+    /// Whoever joined last waits for longer than a second: that is told, once for all who wait meanwhile.
+    fn tell_of_a_long_wait(&mut self, inner: &Inner, bells: &mut Bells) {
+        /// To look for it is not free.
+        const PAUSE: Duration = Duration::from_millis(250);
+        let now = inner.clock.now();
+        if now < self.told {
+            return;
         }
-        let tail = self.tail.as_ref()?;
-        let start = tail.at.max(now);
-        let (after, by) = match tail.state.wait(cost, start) {
-            Some(wait) => (start.after(wait.after).since(now), wait.by),
-            // Whoever is last in line goes as soon as those before it have gone.
-            None => (start.since(now), tail.by.clone().unwrap_or(Cause::FirstAnswer)),
-        };
-        Some(Wait { after, by })
+        let Some(wait) = self.tail(inner).map(|(tail, at)| tail.last(at)) else { return };
+        self.told = now.after(if wait.after > LONG { wait.after } else { PAUSE });
+        bells.1 = Some(wait).filter(|wait| wait.after > LONG);
     }
 
     /// Takes out somebody who will not go. Those behind go earlier, which the tail need not know
@@ -535,9 +530,7 @@ impl Queue {
     fn forgo(&mut self, ticket: Ticket) {
         let Some(waiting) = self.remove(ticket) else { return };
         if let Some(tail) = &mut self.tail {
-            let receipt = Receipt::new(waiting.cost, tail.at);
-            tail.state.settle(&receipt, &Cost::NOTHING, tail.at);
-            tail.late = true;
+            tail.forgo(waiting.cost);
         }
     }
 

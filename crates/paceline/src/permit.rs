@@ -2,11 +2,12 @@
 
 use crate::desk::Job;
 use crate::limiter::Inner;
+use crate::meter::Event;
 use crate::{Error, Limiter};
 use paceline_core::headers::Detector;
 use paceline_core::state::Receipt;
 use paceline_core::{Amount, Cause, Cost, Dimension, Origin, Reading, Scope, Tick};
-use paceline_store::{Grant, Key, Place};
+use paceline_store::{Grant, Key, Place, Tally};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub struct Permit {
     at_desk: bool,
     /// Whether its answer said what is left of anything but requests.
     is_told: bool,
+    /// Whether it is for a further attempt of the same call.
+    is_again: bool,
+    /// Whether the attempt failed, but not for a limit.
+    is_failed: bool,
 }
 
 /// What is known of the request.
@@ -50,6 +55,8 @@ impl Permit {
             fate,
             at_desk: false,
             is_told: false,
+            is_again: false,
+            is_failed: false,
         }
     }
 
@@ -71,6 +78,16 @@ impl Permit {
         if self.fate == Fate::Unsent {
             self.fate = Fate::Sent;
         }
+    }
+
+    /// It is for a further attempt of a call that was sent before: it is counted as such.
+    pub const fn again(&mut self) {
+        self.is_again = true;
+    }
+
+    /// The attempt came to nothing, and not for a limit: it is counted as such.
+    pub const fn failed(&mut self) {
+        self.is_failed = true;
     }
 
     /// Corrects the estimate to what was really spent, more or less; other dimensions stand.
@@ -106,6 +123,7 @@ impl Permit {
     /// # Errors
     /// [`Error::Unavailable`] when the store cannot be reached.
     pub fn observe(&mut self, reading: &Reading) -> Result<(), Error> {
+        self.note(reading);
         self.fate = Fate::Over;
         self.is_told = reading.signals.iter().any(|it| it.dimension != Dimension::Requests);
         self.limiter.budget.answered();
@@ -255,11 +273,35 @@ impl Permit {
         Limiter::display(self.grant.key())
     }
 
+    /// Counts what became of the attempt; once, when it is over.
+    #[inline]
+    fn note(&self, reading: &Reading) {
+        if self.fate == Fate::Over {
+            return;
+        }
+        self.limiter.note(self.grant.key(), self.at_desk, || Event {
+            tally: Tally {
+                sent: 1,
+                waited: self.waited,
+                delayed: (!self.waited.is_zero()).into(),
+                rejected: reading.rejected.into(),
+                failed: (self.is_failed && !reading.rejected).into(),
+                ..Tally::default()
+            },
+            spent: reading.spent,
+            retried: self.is_again,
+            held: reading.rejected && reading.retry_after.is_some(),
+        });
+    }
+
     fn leave_at_desk(&self, job: Job) {
         self.limiter.desk().post(&self.limiter, job);
     }
 
     fn end(&mut self, fate: Fate) {
+        if fate == Fate::Sent {
+            self.note(&Reading::default());
+        }
         let ended = match fate {
             Fate::Unsent if self.at_desk => {
                 self.leave_at_desk(Job::GiveBack(self.grant.clone()));

@@ -13,6 +13,7 @@ from paceline.llm import guarding
 from paceline.llm.cache import Cache
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
@@ -67,6 +68,8 @@ class Guard:
             ``None`` for ever. If it would be longer, :class:`paceline.RateLimited` comes at once.
         storage: where limits and levels live; see :class:`paceline.RateLimiter`, as for
             ``fail_closed``, ``fallback``, ``storage_timeout`` and ``clock``.
+        config: a file of settings, as for a :class:`paceline.RateLimiter`; rules and budgets in it
+            are those of ``set_rate_limit`` and ``set_budget``.
         account: for whom calls count, apart from others at the same provider. A name, and no
             secret: it is part of keys and messages.
         by_credential: whether each API key counts as an account of its own, named by a keyed hash.
@@ -102,6 +105,7 @@ class Guard:
         fail_closed: bool = False,
         fallback: Literal["local"] | None = None,
         storage_timeout: float = 0.25,
+        config: str | os.PathLike[str] | bool | None = None,
         clock: _native.VirtualClock | None = None,
         cache: bool = False,
         cache_ttl: float | None = 3600.0,
@@ -126,9 +130,12 @@ class Guard:
             fail_closed=fail_closed,
             fallback=fallback,
             storage_timeout=storage_timeout,
+            config=config,
             clock=clock,
         )
         self._engine = _native.Guard(self.limiter)
+        if (said := self.limiter.config) is not None:
+            said.guard(self._engine)
         self._by_credential = by_credential
         self._count_tokens = count_tokens
         self.cache: Cache | None = None
@@ -136,6 +143,16 @@ class Guard:
             kept = cache_ttl, cache_size, cache_bytes
             answers = _native.Cache(self._engine, cache_storage, *kept, clock)
             self.cache = Cache(answers, account, coalesce=coalesce)
+
+    def reload(self) -> None:
+        """Read the file that was given as ``config`` anew, and live by it from now on.
+
+        What was used stays used. Raises ``ValueError`` when something in it is wrong.
+        """
+        before = self.limiter.config
+        self.limiter.reload()
+        if (said := self.limiter.config) is not None:
+            said.guard(self._engine, before)
 
     def set_rate_limit(
         self,

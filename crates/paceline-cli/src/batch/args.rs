@@ -4,12 +4,13 @@ use super::input::Request;
 use super::progress::Summary;
 use super::send::Sender;
 use crate::Failure;
+use crate::credentials::Credentials;
 use crate::limits::everything;
 use crate::storage::StorageArgs;
 use clap::Args;
 use paceline::retry::RetryConfig;
 use paceline::{Config, Limit, Limiter, Notice, OnFailure, Origin, Scope};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::HeaderMap;
 use std::collections::HashMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -70,8 +71,8 @@ pub struct BatchArgs {
     /// Never exceed a --limit in any span of its window: for providers that count exact windows
     #[arg(long, requires = "limits")]
     strict: bool,
-    /// Limits per endpoint, as TOML
-    #[arg(long, value_name = "FILE")]
+    /// Limits per endpoint and other settings, as TOML; paceline check finds mistakes in it
+    #[arg(long, value_name = "FILE", env = "PACELINE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     storage: StorageArgs,
@@ -90,15 +91,8 @@ pub struct BatchArgs {
     /// Give up on an answer after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
-    /// Send `Authorization: Bearer` with the value of this environment variable
-    #[arg(long, value_name = "VAR")]
-    bearer_env: Option<String>,
-    /// Send a header with the value of an environment variable; repeatable
-    #[arg(long, value_name = "NAME=VAR")]
-    header_env: Vec<String>,
-    /// Send the headers of this file, a `Name: value` a line
-    #[arg(long, value_name = "FILE")]
-    header_file: Option<PathBuf>,
+    #[command(flatten)]
+    credentials: Credentials,
     /// Tell when the batch would finish and which limit binds, without sending
     #[arg(long)]
     dry_run: bool,
@@ -141,7 +135,7 @@ pub(super) struct Settings {
 impl BatchArgs {
     /// Checks everything that can be checked before anything is sent.
     pub(super) fn settle(self) -> Result<Settings, Failure> {
-        let headers = self.credentials()?;
+        let headers = self.credentials.headers()?;
         self.spare_the_output()?;
         let strict = |limit: Limit| if self.strict { limit.strict() } else { Ok(limit) };
         let limits = self.limits.into_iter().map(strict).collect::<Result<_, _>>()?;
@@ -162,15 +156,15 @@ impl BatchArgs {
             limits,
             base_url: self.base_url,
             window: asked.unwrap_or(WINDOW).min(most),
-            config,
-            storage: self.storage,
+            storage: self.storage.or(config.storage.as_deref()),
             stored: HashMap::new(),
-            on_failure: if self.fail_closed { OnFailure::Closed } else { OnFailure::Open },
+            on_failure: if self.fail_closed { OnFailure::Closed } else { config.on_failure },
             unlimited: asked.unwrap_or(UNLIMITED),
             retries: self.retries,
             timeout: Duration::from_secs(self.timeout),
             headers,
             keep_headers: self.headers,
+            config,
         })
     }
 
@@ -190,49 +184,6 @@ impl BatchArgs {
         }
         Ok(())
     }
-
-    /// Headers from the environment and the header file. Errors name where a value should have come
-    /// from, never the value.
-    fn credentials(&self) -> Result<HeaderMap, Failure> {
-        let mut headers = HeaderMap::new();
-        if let Some(file) = &self.header_file {
-            let shown = file.display();
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| format!("cannot read {shown}: {error}"))?;
-            for (number, line) in
-                (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
-            {
-                let bad = || format!("{shown}, line {number}: expected Name: value");
-                let (name, value) = line.split_once(':').ok_or_else(bad)?;
-                headers.insert(header_name(name).ok_or_else(bad)?, secret(value).ok_or_else(bad)?);
-            }
-        }
-        for named in &self.header_env {
-            let bad = || format!("bad --header-env {named:?}: expected NAME=VAR");
-            let (name, var) = named.split_once('=').ok_or_else(bad)?;
-            headers.insert(header_name(name).ok_or_else(bad)?, from_env(var, "")?);
-        }
-        if let Some(var) = &self.bearer_env {
-            headers.insert(AUTHORIZATION, from_env(var, "Bearer ")?);
-        }
-        Ok(headers)
-    }
-}
-
-fn header_name(name: &str) -> Option<HeaderName> {
-    name.trim().parse().ok()
-}
-
-fn secret(value: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(value.trim()).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-fn from_env(var: &str, prefix: &str) -> Result<HeaderValue, Failure> {
-    let value = std::env::var(var).map_err(|_| format!("environment variable {var} is not set"))?;
-    let bad = || format!("environment variable {var} holds what no header can carry");
-    Ok(secret(&format!("{prefix}{}", value.trim())).ok_or_else(bad)?)
 }
 
 impl Settings {
@@ -243,16 +194,13 @@ impl Settings {
         notify: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Sender, Failure> {
         let limiter = Limiter::builder()
-            .default_limits(self.config.default_limits.clone())
+            .config(&self.config)
             .learn_first(true)
             .on_failure(self.on_failure)
             .notify(notify)
+            .on_wait(|_| ()) // The progress says what is waited for.
             .open(self.storage.or_memory())?;
-        for (endpoint, limits) in &self.config.scopes {
-            for limit in limits {
-                limiter.set_limit(endpoint, limit.clone())?;
-            }
-        }
+        self.config.apply(&limiter, None)?;
         let client = reqwest::Client::builder()
             // Each hop takes a permit of its own.
             .redirect(reqwest::redirect::Policy::none())

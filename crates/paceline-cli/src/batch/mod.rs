@@ -12,6 +12,7 @@ mod progress;
 mod send;
 
 pub use args::BatchArgs;
+pub(crate) use send::describe;
 
 use crate::{Failure, exit};
 use args::Settings;

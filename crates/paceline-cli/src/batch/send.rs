@@ -264,7 +264,7 @@ fn is_spent(record: &Record) -> bool {
 }
 
 /// The error and what caused it, without the URL, which may hold a secret.
-fn describe(error: &reqwest::Error) -> String {
+pub(crate) fn describe(error: &reqwest::Error) -> String {
     let mut text = match () {
         () if error.is_timeout() => "timed out".to_owned(),
         () if error.is_connect() => "cannot connect".to_owned(),

@@ -2,6 +2,7 @@
 //! outside while workers live by them; and `usage`, its books.
 
 mod clear;
+mod explain;
 mod list;
 mod report;
 mod set;
@@ -9,8 +10,10 @@ mod status;
 mod usage;
 
 pub use clear::{ClearArgs, clear};
+pub(crate) use explain::Explained;
+pub use explain::{ExplainArgs, explain};
 pub use list::{ListArgs, list};
-pub(crate) use report::everything;
+pub(crate) use report::{everything, text, titled, totals};
 pub use set::{SetArgs, set};
 pub use status::{StatusArgs, status};
 pub use usage::{UsageArgs, usage};

@@ -1,15 +1,16 @@
 //! A scope and its limits, for people and for programs.
 
+use crate::times;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use jiff::{SignedDuration, Unit};
-use paceline::{Error, Limit, LimitStatus, Limiter, Status};
+use paceline::{Error, Limit, LimitStatus, Limiter, Status, Tally};
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A scope as programs see it: the limit of its requests (or its first one), and all others. The
 /// names are those of `RateLimitStatus` in Python.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(crate) struct Report {
     endpoint: String,
     #[serde(flatten)]
     first: Level,
@@ -32,7 +33,7 @@ struct Level {
 }
 
 impl Report {
-    pub(super) fn new(scope: &str, status: &Status) -> Self {
+    pub(crate) fn new(scope: &str, status: &Status) -> Self {
         let mut dimensions: Vec<(String, Level)> = Vec::new();
         for level in &status.limits {
             let limit = &level.limit;
@@ -87,11 +88,20 @@ pub(crate) fn everything(limiter: &Limiter) -> Result<Vec<(String, Status)>, Err
     Ok(found)
 }
 
+/// What became of calls in each scope, on all days that the books go back.
+pub(crate) fn totals(limiter: &Limiter) -> Result<BTreeMap<String, Tally>, Error> {
+    let mut totals = BTreeMap::<String, Tally>::new();
+    for (scope, _, tally) in limiter.usage()? {
+        totals.entry(scope).or_default().add(&tally);
+    }
+    Ok(totals)
+}
+
 /// Scopes for people, a limit a row; as wide as the terminal at most.
-pub(super) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>) -> String {
+pub(crate) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>) -> String {
     let mut table = titled(["endpoint", "dimension", "limit", "left", "full in", "origin", "hold"]);
     for (scope, status) in scopes {
-        let hold = if status.hold.is_zero() { String::new() } else { time(status.hold) };
+        let hold = if status.hold.is_zero() { String::new() } else { times::show(status.hold) };
         if status.limits.is_empty() {
             table.add_row([scope, "", "none known", "", "", "", &hold]);
         }
@@ -102,7 +112,7 @@ pub(super) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>)
                 level.limit.dimension.as_str(),
                 &rate(&level.limit),
                 &level.remaining.whole().to_string(),
-                &time(level.reset),
+                &times::show(level.reset),
                 level.limit.origin.as_str(),
                 hold,
             ]);
@@ -115,7 +125,7 @@ pub(super) fn table<'a>(scopes: impl IntoIterator<Item = (&'a str, &'a Status)>)
 }
 
 /// A table without rows.
-pub(super) fn titled<const N: usize>(titles: [&str; N]) -> Table {
+pub(crate) fn titled<const N: usize>(titles: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(titles);
@@ -123,7 +133,7 @@ pub(super) fn titled<const N: usize>(titles: [&str; N]) -> Table {
 }
 
 /// A table as it is shown.
-pub(super) fn text(mut table: Table) -> String {
+pub(crate) fn text(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
@@ -138,19 +148,6 @@ fn rate(limit: &Limit) -> String {
         () if limit.burst != limit.units => format!("{rate} burst {}", limit.burst),
         () => rate,
     }
-}
-
-/// To the tenth of a second, and in whole seconds from ten on.
-pub(super) fn time(span: Duration) -> String {
-    if span.is_zero() {
-        return "now".to_owned();
-    }
-    let tenths = Duration::from_millis(span.as_millis().div_ceil(100) as u64 * 100);
-    if tenths < Duration::from_secs(10) {
-        return format!("{:.1}s", tenths.as_secs_f64());
-    }
-    let whole = SignedDuration::try_from(span).and_then(|span| span.round(Unit::Second));
-    whole.map_or_else(|_| format!("{span:.0?}"), |whole| format!("{whole:#}"))
 }
 
 #[cfg(test)]
@@ -186,19 +183,5 @@ mod tests {
         assert_eq!(report["is_exceeded"], true);
         let table = table([("https://a.example", &status)]);
         assert!(table.contains("none known") && table.ends_with("7.0s"), "{table}");
-    }
-
-    #[test]
-    fn times_are_as_exact_as_is_of_use() {
-        for (millis, text) in [
-            (0, "now"),
-            (1, "0.1s"),
-            (9_901, "10s"),
-            (59_400, "59s"),
-            (90_000, "1m 30s"),
-            (86_400_000, "24h"),
-        ] {
-            assert_eq!(time(Duration::from_millis(millis)), text);
-        }
     }
 }

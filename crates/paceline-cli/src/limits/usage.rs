@@ -1,9 +1,9 @@
 //! `paceline usage`: the books of a store.
 
-use super::report::{text, time, titled};
+use super::report::{text, titled};
 use super::{print, remark};
 use crate::storage::StorageArgs;
-use crate::{Failure, exit};
+use crate::{Failure, exit, times};
 use clap::{Args, ValueEnum};
 use comfy_table::CellAlignment;
 use jiff::tz::Offset;
@@ -187,7 +187,8 @@ fn table(by: By, rows: &BTreeMap<String, Tally>, total: &Tally) -> String {
         titled([name, "sent", "waited", "refused", "429s", "tokens in", "tokens out", "USD"]);
     let rows = rows.iter().map(|(name, tally)| (name.as_str(), tally));
     for (name, tally) in rows.chain([("total", total)]) {
-        let waited = if tally.waited.is_zero() { "0s".to_owned() } else { time(tally.waited) };
+        let waited =
+            if tally.waited.is_zero() { "0s".to_owned() } else { times::show(tally.waited) };
         table.add_row([
             name,
             &tally.sent.to_string(),

@@ -1,6 +1,7 @@
 //! The command line of the sandbox, and the small grammars of its values.
 
 use super::headers::{Family, Rounding};
+use crate::times;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use paceline_core::provider::{Limit, Policy};
 use std::fmt;
@@ -46,7 +47,7 @@ pub struct SandboxArgs {
     pub reset_rounding: Rounding,
 
     /// Tell resets so much later than they come, such as 1s
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = parse_latency)]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = times::parse)]
     pub reset_late: Duration,
 
     /// Add Retry-After to a 429 (and retry-after-ms with openai headers), rounded so
@@ -77,11 +78,11 @@ pub struct SandboxArgs {
     pub settle: bool,
 
     /// Delay each admitted response, such as 50ms
-    #[arg(long, default_value = "0ms", value_parser = parse_latency)]
+    #[arg(long, default_value = "0ms", value_parser = times::parse)]
     pub latency: Duration,
 
     /// Delay each request before it is counted, and its response, by up to so much each
-    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = parse_latency)]
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = times::parse)]
     pub jitter: Duration,
 
     /// Share of admitted requests that fail with 500 or 503, such as 1%
@@ -97,7 +98,7 @@ pub struct SandboxArgs {
     pub json: bool,
 }
 
-fn policies() -> impl TypedValueParser<Value = Policy> {
+pub(crate) fn policies() -> impl TypedValueParser<Value = Policy> {
     let help = |policy| match policy {
         Policy::Fixed => {
             "windows that open in the second of a request; the count is zero after them"
@@ -174,10 +175,6 @@ fn parse_window(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a window; {expected}"))
 }
 
-fn parse_latency(text: &str) -> Result<Duration, String> {
-    parse_time(text).ok_or_else(|| format!("`{text}` is not a time; expected such as 50ms or 2s"))
-}
-
 /// `15m`, and `m` for `1m`.
 fn parse_time(text: &str) -> Option<Duration> {
     let (count, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
@@ -190,6 +187,13 @@ fn parse_time(text: &str) -> Option<Duration> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
     pub(super) per_million: u32,
+}
+
+impl Share {
+    /// Parts of a million.
+    pub(crate) const fn per_million(self) -> u32 {
+        self.per_million
+    }
 }
 
 impl FromStr for Share {

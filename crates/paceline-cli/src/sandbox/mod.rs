@@ -12,6 +12,7 @@ mod llm;
 mod plan;
 mod service;
 
+pub(crate) use args::policies;
 pub use args::{LimitSpec, SandboxArgs, Share};
 pub use headers::{Family, Rounding};
 pub use paceline_core::provider::{Limit, Policy};

@@ -24,6 +24,14 @@ const HOSTS: [(&str, &str); 20] = [
     ("ollama.com", "ollama"),
 ];
 
+/// The names of all providers that are known.
+#[must_use]
+pub fn provider_names() -> Vec<&'static str> {
+    let mut names: Vec<_> = HOSTS.iter().map(|(_, name)| *name).chain(["bedrock"]).collect();
+    names.dedup();
+    names
+}
+
 /// The provider behind a host, by the name that is known for it.
 ///
 /// ```
