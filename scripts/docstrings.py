@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXAMPLE = re.compile(r"^>>> .+?(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
-ROLE = re.compile(r":(?:class|func|meth):`~?([\w.]+)`")
+ROLE = re.compile(r":(class|func|meth|mod):`~?([\w.]+)`")
 
 
 def _link(role: re.Match[str]) -> str:
-    path = role[1]
-    name = path.rpartition(".")[2]
-    # Of others nobody here knows the address.
-    return f"[`{name}`][{path}]" if path.startswith("paceline.") else f"`{path}`"
+    kind, path = role.groups()
+    # A module has no place of its own, and of other packages nobody here knows the address.
+    if kind == "mod" or not path.startswith("paceline."):
+        return f"`{path}`"
+    return f"[`{path.rpartition('.')[2]}`][{path}]"
 
 
 class Docstrings(griffe.Extension):

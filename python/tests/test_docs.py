@@ -187,17 +187,17 @@ class Reader:
 
 def numberless(text: str) -> str:
     """Leave out numbers, and `now`, which is one, and the room that they take."""
-    return re.sub(r"(\b(\d[\w.,/]*|now)\b\s*)+", "# ", text)
+    return re.sub(r"(\b(\d[\w.,/]*|now)\b *)+", "# ", text)
 
 
 def same(printed: str, expected: str) -> None:
-    """Compare line by line; `…` is anything, and space is space."""
+    """Compare line by line; `…` is anything, lines too, and space is space."""
     got, wanted = (
         [" ".join(line.split()) for line in text.strip().splitlines()]
         for text in (printed, expected)
     )
     pattern = "\n".join(re.escape(line).replace("…", ".*") for line in wanted)
-    if not re.fullmatch(pattern, "\n".join(got)):
+    if not re.fullmatch(pattern, "\n".join(got), re.DOTALL):
         assert got == wanted
 
 
