@@ -12,7 +12,7 @@ help:
 	@echo "make demo      the main job: a file of requests, naively and paced, side by side"
 	@echo "make test      every test, Rust and Python"
 	@echo "make lint      formatting, lints, types, directions"
-	@echo "make docs      the API documentation, warnings as errors"
+	@echo "make docs      the documentation: a site, and the API of Rust; warnings as errors"
 	@echo "make examples  every example, run"
 	@echo "make fuzz      ten minutes of hostile responses (nightly, cargo-fuzz)"
 	@echo "make bench     every figure, side by side with the peers"
@@ -95,8 +95,10 @@ lint: $(VENV)/built
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 
-docs:
+# The site is built in target/site, and opens from there.
+docs: $(VENV)/docs
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --features paceline/reqwest,paceline/tower
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
 # What an example serves or imports stands in examples/apps, so each file beside it is one to run.
 examples: $(VENV)/built
@@ -118,6 +120,10 @@ $(VENV)/tools: pyproject.toml
 	test -x $(PYTHON) || python3 -m venv $(VENV) || (python3 -m pip install virtualenv && python3 -m virtualenv $(VENV))
 	$(PYTHON) -m pip install --quiet --upgrade "pip>=25.1"
 	$(PYTHON) -m pip install --quiet --group test
+	touch $@
+
+$(VENV)/docs: $(VENV)/tools
+	$(PYTHON) -m pip install --quiet --group docs
 	touch $@
 
 # The package is rebuilt when anything that it is made of has changed.
