@@ -97,7 +97,7 @@ lint: $(VENV)/built
 
 # The site is built in target/site, and opens from there.
 docs: $(VENV)/docs
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --features paceline/reqwest,paceline/tower
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --features paceline/metrics,paceline/reqwest,paceline/tower
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
 # What an example serves or imports stands in examples/apps, so each file beside it is one to run.

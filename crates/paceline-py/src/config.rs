@@ -30,7 +30,9 @@ impl Config {
             Some(path) => path,
             None => paceline::Config::find(&std::env::current_dir()?).ok_or_else(|| {
                 let name = paceline::Config::NAME;
-                PyFileNotFoundError::new_err(format!("there is no {name} here or in a folder above"))
+                PyFileNotFoundError::new_err(format!(
+                    "there is no {name} here or in a folder above"
+                ))
             })?,
         };
         let said = py.detach(|| paceline::Config::load(&path)).map_err(|error| match error {
