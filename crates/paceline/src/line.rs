@@ -11,7 +11,7 @@ use crate::bell::Bell;
 use crate::desk::Place;
 use crate::error::{Error, Refused};
 use crate::limiter::{Inner, Limiter};
-use crate::long_wait::{LONG, LongWait};
+use crate::long_wait::{self, LONG, LongWait};
 use crate::permit::Permit;
 use crate::sync::{Mutex, Ordering};
 use paceline_core::gate::Tail;
@@ -200,6 +200,7 @@ impl Waiter {
             match queue.outcomes.remove(&ticket) {
                 Some(outcome) => Step::Done(outcome.map(|grant| {
                     let waited = inner.clock.now().since(joined);
+                    long_wait::ended(&line.key, queue.by.as_ref(), waited);
                     self.limiter.permit(grant, waited).waited_for(queue.by.clone())
                 })),
                 None => sleep.map_or(Step::Park, Step::Sleep),

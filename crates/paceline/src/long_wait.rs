@@ -1,6 +1,8 @@
 //! Waits that are worth a word: who does not see them takes them for a hang.
 
+use crate::Limiter;
 use paceline_core::Cause;
+use paceline_store::Key;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,18 @@ impl std::fmt::Display for LongWait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { scope, by, after } = self;
         write!(f, "{scope}: waiting {:.1} s for {by}", after.as_secs_f64())
+    }
+}
+
+/// Each wait is an event of `tracing` when it ends.
+pub(crate) fn ended(key: &Key, by: Option<&Cause>, waited: Duration) {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        tracing::debug!(
+            scope = Limiter::display(key),
+            limit = by.map(tracing::field::display),
+            seconds = waited.as_secs_f64(),
+            "waited"
+        );
     }
 }
 
