@@ -106,12 +106,12 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn second() -> Window {
-    Window::parse("1s").expect("a window")
+fn two_seconds() -> Window {
+    Window::parse("2s").expect("a window")
 }
 
 fn server(counts: Counts, tells: Tells, units: u64) -> Option<Server> {
-    let limit = provider::Limit::new(units, Duration::from_secs(1)).expect("a limit");
+    let limit = provider::Limit::new(units, Duration::from_secs(2)).expect("a limit");
     let limits = vec![(Dimension::Requests, limit)];
     Some(Server { counts, limits, tells, strangers: 0, refusals_cost: false })
 }
@@ -124,7 +124,7 @@ fn learned(counts: Counts, tells: Tells, requests: u64) -> Simulation {
 
 fn past() -> Arrivals {
     let past = (0..150_u64).map(|i| Past {
-        after: millis(i * i / 9),
+        after: millis(i * i * 2 / 9),
         cost: Cost::ONE.with("tokens", Amount::units(i % 7 * 100)).expect("a cost"),
         latency: Some(millis(10)),
     });
@@ -135,46 +135,46 @@ fn shapes() -> Vec<Shape> {
     let with_burst =
         |text: &str, burst| vec![limits(&[text]).remove(0).with_burst(burst).expect("a burst")];
     let strict = |text: &str| vec![limits(&[text]).remove(0).strict().expect("strict")];
-    let slow = |workers| Simulation { workers, latency: millis(200), ..plan(&["100/1s"], 150) };
-    let coming = |arrivals, requests| Simulation { arrivals, ..plan(&["50/1s"], requests) };
+    let slow = |workers| Simulation { workers, latency: millis(400), ..plan(&["100/2s"], 150) };
+    let coming = |arrivals, requests| Simulation { arrivals, ..plan(&["50/2s"], requests) };
     let all = [
-        ("a batch at a limit of requests", 0, plan(&["50/1s"], 250)),
-        ("tokens bind", 100, plan(&["90/1s", "tokens=4000/1s"], 200)),
-        ("requests bind", 10, plan(&["40/1s", "tokens=4000/1s"], 200)),
-        ("two limits on one dimension", 0, plan(&["60/1s", "150/4s"], 280)),
-        ("one after the other", 0, Simulation { limits: with_burst("10/1s", 1), ..plan(&[], 40) }),
-        ("a small burst", 0, Simulation { limits: with_burst("40/1s", 10), ..plan(&[], 170) }),
-        ("strict", 0, Simulation { limits: strict("50/1s"), ..plan(&[], 230) }),
+        ("a batch at a limit of requests", 0, plan(&["50/2s"], 250)),
+        ("tokens bind", 100, plan(&["90/2s", "tokens=4000/2s"], 200)),
+        ("requests bind", 10, plan(&["40/2s", "tokens=4000/2s"], 200)),
+        ("two limits on one dimension", 0, plan(&["60/2s", "150/8s"], 280)),
+        ("one after the other", 0, Simulation { limits: with_burst("10/2s", 1), ..plan(&[], 40) }),
+        ("a small burst", 0, Simulation { limits: with_burst("40/2s", 10), ..plan(&[], 170) }),
+        ("strict", 0, Simulation { limits: strict("50/2s"), ..plan(&[], 230) }),
         ("workers bind", 0, slow(6)),
-        ("workers do not bind", 0, Simulation { workers: 60, ..slow(60) }),
-        ("one worker", 0, Simulation { workers: 1, latency: millis(100), ..plan(&["100/1s"], 40) }),
-        ("steady, below the limit", 0, coming(Arrivals::Steady(40, second()), 160)),
-        ("steady, above the limit", 0, coming(Arrivals::Steady(80, second()), 250)),
-        ("at random", 0, coming(Arrivals::Poisson(60, second()), 240)),
-        ("in bursts", 0, coming(Arrivals::Bursts(70, second()), 280)),
+        ("workers do not bind", 0, Simulation { requests: 450, ..slow(60) }),
+        ("one worker", 0, Simulation { workers: 1, latency: millis(200), ..plan(&["100/2s"], 40) }),
+        ("steady, below the limit", 0, coming(Arrivals::Steady(40, two_seconds()), 160)),
+        ("steady, above the limit", 0, coming(Arrivals::Steady(80, two_seconds()), 250)),
+        ("at random", 0, coming(Arrivals::Poisson(60, two_seconds()), 240)),
+        ("in bursts", 0, coming(Arrivals::Bursts(70, two_seconds()), 280)),
         (
             "as it once came",
             0,
-            Simulation { arrivals: past(), ..plan(&["50/1s", "tokens=20000/1s"], 150) },
+            Simulation { arrivals: past(), ..plan(&["50/2s", "tokens=20000/2s"], 150) },
         ),
-        ("two keys", 0, Simulation { keys: 2, ..plan(&["25/1s"], 250) }),
+        ("two keys", 0, Simulation { keys: 2, ..plan(&["25/2s"], 250) }),
         (
             "not longer than",
             0,
             Simulation {
-                max_wait: Some(millis(300)),
+                max_wait: Some(millis(600)),
                 workers: 40,
-                ..coming(Arrivals::Bursts(100, second()), 400)
+                ..coming(Arrivals::Bursts(100, two_seconds()), 400)
             },
         ),
-        ("a jittery way", 0, Simulation { jitter: millis(40), ..plan(&["50/1s"], 250) }),
+        ("a jittery way", 0, Simulation { jitter: millis(40), ..plan(&["50/2s"], 250) }),
         ("learned of a bucket", 0, learned(Counts::Bucket, Tells::Openai, 250)),
         (
-            "counted by a server",
+            "a server that allows more",
             0,
             Simulation {
-                server: server(Counts::Bucket, Tells::Nothing, 50),
-                ..plan(&["50/1s"], 250)
+                server: server(Counts::Bucket, Tells::Nothing, 60),
+                ..plan(&["50/2s"], 250)
             },
         ),
     ];
@@ -185,6 +185,7 @@ fn shapes() -> Vec<Shape> {
     };
     all.map(shape).into()
 }
+
 /// Sends the very same requests for real, and tells when the last was over, and how many were answered.
 async fn really(shape: &Shape) -> (Duration, u64) {
     let plan = &shape.plan;
@@ -270,7 +271,7 @@ fn what_is_foretold_happens() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let shapes = shapes();
     assert_eq!(shapes.len(), 20);
-    for together in shapes.chunks(4) {
+    for together in shapes.chunks(10) {
         runtime.block_on(async {
             let runs = together.iter().map(|shape| async move {
                 let (took, answered) = really(shape).await;
