@@ -133,6 +133,32 @@ def costs() -> Iterator[Row]:
     yield cost("anthropic, request limit, added", ask_anthropic(SHORT), 8, **requests)
 
 
+def streaming() -> Callable[[], object]:
+    """Ask for a stream, and take its first part."""
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
+    choice = {"index": 0, "finish_reason": None, "delta": {"content": "Hello"}}
+    event = f"data: {json.dumps(chunk | {'choices': [choice]})}\n\n".encode()
+
+    def respond(_: httpx2.Request) -> httpx2.Response:
+        headers = {"content-type": "text/event-stream"}
+        return httpx2.Response(200, headers=headers, content=iter([event, b"data: [DONE]\n\n"]))
+
+    memory = httpx2.Client(transport=httpx2.MockTransport(respond))
+    client = openai.OpenAI(api_key="sk-none", http_client=memory)
+    ask: dict[str, Any] = {"model": "gpt-4o", "messages": SHORT, "stream": True}
+
+    def first() -> None:
+        with client.chat.completions.create(**ask) as stream:
+            next(iter(stream))
+
+    return first
+
+
+def first_tokens() -> Iterator[Row]:
+    row = "openai, first token of a stream, added"
+    yield cost(row, streaming(), 1_000, requests_per_minute=LIMIT, tokens_per_minute=LIMIT)
+
+
 def hit(row: str, messages: Any) -> Row:
     """Answer a whole call from the cache, through the SDK."""
     client = openai.OpenAI(api_key="sk-none", http_client=in_memory(COMPLETION))
@@ -238,6 +264,7 @@ def processes() -> Iterator[Row]:
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "guard costs": costs,
     "guard cache": hits,
+    "guard stream": first_tokens,
     "guard throughput": throughput,
     "guard processes": processes,
 }

@@ -1,6 +1,6 @@
 //! What one change would help most.
 
-use super::{Bound, Impossible, Outcome, Simulation};
+use super::{Bound, Impossible, MOST_KEYS, MOST_WORKERS, Outcome, Simulation};
 use crate::{Limit, provider};
 use std::fmt;
 use std::time::Duration;
@@ -99,12 +99,12 @@ impl Simulation {
                 with(&Change::Limit, Some(Limit { units: twice, burst, ..limit.clone() }));
             }
         }
-        if is_limited {
+        if is_limited && u64::from(self.keys) < MOST_KEYS {
             let keys = self.keys + 1;
             changes.push((Change::Keys(keys), Self { keys, ..plain.clone() }));
         }
         if is_bound(&Bound::Workers) {
-            let workers = self.workers.saturating_mul(2);
+            let workers = self.workers.saturating_mul(2).min(MOST_WORKERS);
             changes.push((Change::Workers(workers), Self { workers, ..plain.clone() }));
         }
         if outcome.refused > 0 {

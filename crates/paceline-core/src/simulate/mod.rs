@@ -38,10 +38,11 @@ use crate::retry::RetryConfig;
 use crate::{Amount, Cost, Limit, Policy};
 use std::time::Duration;
 
-/// The most requests of one simulation.
-const MOST_REQUESTS: u64 = 100_000_000;
-/// The most workers and the most keys.
-const MOST_CALLERS: u32 = 1_000_000;
+/// The most requests of one simulation: how long each waited is remembered.
+const MOST_REQUESTS: u64 = 10_000_000;
+const MOST_WORKERS: u32 = 1_000_000;
+/// The most keys: the level of each is looked at in each slot of the timeline.
+const MOST_KEYS: u64 = 1_000;
 /// Whatever takes longer is a mistake.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
@@ -150,8 +151,8 @@ impl Simulation {
             false => Err(Impossible::Number { what, value, most }),
         };
         within("requests", self.requests, MOST_REQUESTS)?;
-        within("workers", self.workers.into(), MOST_CALLERS.into())?;
-        within("keys", self.keys.into(), MOST_CALLERS.into())?;
+        within("workers", self.workers.into(), MOST_WORKERS.into())?;
+        within("keys", self.keys.into(), MOST_KEYS)?;
         if matches!(&self.arrivals, Arrivals::Replay(past) if past.is_empty()) {
             return Err(Impossible::Empty);
         }
