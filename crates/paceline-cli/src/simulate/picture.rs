@@ -4,6 +4,7 @@ use super::report::units;
 use crate::Failure;
 use paceline::simulate::{Fate, Outcome, Simulation};
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::element::{DashedPathElement, Drawable, PointCollection};
 use plotters::prelude::*;
 use plotters_backend::{BackendCoord, DrawingErrorKind};
@@ -54,6 +55,8 @@ const DARK: Ink = Ink {
 const MARKS: u32 = 45;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Plane = Cartesian2d<RangedCoordf64, RangedCoordf64>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Plane>;
 
 /// An SVG of that many pixels.
 pub(super) fn draw(
@@ -97,23 +100,7 @@ fn levels(
     ink: &'static Ink,
     scale: f64,
 ) -> Result<(), Failure> {
-    let mut chart = ChartBuilder::on(area)
-        .margin(8)
-        .margin_right(16)
-        .x_label_area_size(22)
-        .y_label_area_size(46)
-        .build_cartesian_2d(0.0..end(outcome, scale), 0.0..104.0)?;
-    chart
-        .configure_mesh()
-        .axis_style(ink.faint)
-        .bold_line_style(ink.faint)
-        .light_line_style(ink.ground)
-        .label_style(("sans-serif", 12).into_font().color(&ink.text))
-        .x_labels(8)
-        .x_label_formatter(&|time| format!("{}", (time * 1_000.0).round() / 1_000.0))
-        .y_labels(5)
-        .y_label_formatter(&|percent| format!("{percent:.0} %"))
-        .draw()?;
+    let mut chart = chart(area, ink, (end(outcome, scale), 104.0), "", &|it| format!("{it:.0} %"))?;
     let width = outcome.timeline.width.as_secs_f64() * scale;
     let keys = f64::from(simulation.keys);
     let at = |slot: usize| ((slot + 1) as f64 * width).min(end(outcome, scale));
@@ -143,13 +130,7 @@ fn levels(
         });
     }
     if !outcome.usage.is_empty() || simulation.server.is_some() {
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(ink.ground.mix(0.85))
-            .border_style(ink.faint)
-            .label_font(("sans-serif", 12).into_font().color(&ink.text))
-            .draw()?;
+        legend(&mut chart, ink, SeriesLabelPosition::UpperRight)?;
     }
     Ok(())
 }
@@ -163,24 +144,8 @@ fn marks(
     unit: &str,
 ) -> Result<(), Failure> {
     let most = outcome.marks.len().max(1) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .margin(8)
-        .margin_right(16)
-        .x_label_area_size(38)
-        .y_label_area_size(46)
-        .build_cartesian_2d(0.0..end(outcome, scale), 0.0..most * 1.04)?;
-    chart
-        .configure_mesh()
-        .axis_style(ink.faint)
-        .bold_line_style(ink.faint)
-        .light_line_style(ink.ground)
-        .label_style(("sans-serif", 12).into_font().color(&ink.text))
-        .x_labels(8)
-        .x_label_formatter(&|time| format!("{}", (time * 1_000.0).round() / 1_000.0))
-        .y_labels(5)
-        .x_desc(unit)
-        .y_label_formatter(&|count| format!("{count:.0}"))
-        .draw()?;
+    let mut chart =
+        chart(area, ink, (end(outcome, scale), most * 1.04), unit, &|it| format!("{it:.0}"))?;
     let seconds = |at: Duration| at.as_secs_f64() * scale;
     let points = |fate: Fate| {
         let marks = outcome.marks.iter().enumerate();
@@ -204,9 +169,46 @@ fn marks(
             .label(name)
             .legend(move |(x, y)| Sign { ink, fate, at: (x + 8, y), size: 3 });
     }
+    legend(&mut chart, ink, SeriesLabelPosition::LowerRight)
+}
+
+/// An empty chart from zero to `most`.
+fn chart<'a, 'b>(
+    area: &'a Area<'b>,
+    ink: &Ink,
+    most: (f64, f64),
+    unit: &str,
+    shown: &dyn Fn(&f64) -> String,
+) -> Result<Chart<'a, 'b>, Failure> {
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .margin_right(16)
+        .x_label_area_size(if unit.is_empty() { 22 } else { 38 })
+        .y_label_area_size(46)
+        .build_cartesian_2d(0.0..most.0, 0.0..most.1)?;
+    chart
+        .configure_mesh()
+        .axis_style(ink.faint)
+        .bold_line_style(ink.faint)
+        .light_line_style(ink.ground)
+        .label_style(("sans-serif", 12).into_font().color(&ink.text))
+        .x_labels(8)
+        .x_label_formatter(&|time| format!("{}", (time * 1_000.0).round() / 1_000.0))
+        .y_labels(5)
+        .y_label_formatter(shown)
+        .x_desc(unit)
+        .draw()?;
+    Ok(chart)
+}
+
+fn legend<'a, 'b: 'a>(
+    chart: &mut Chart<'a, 'b>,
+    ink: &Ink,
+    position: SeriesLabelPosition,
+) -> Result<(), Failure> {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
+        .position(position)
         .background_style(ink.ground.mix(0.85))
         .border_style(ink.faint)
         .label_font(("sans-serif", 12).into_font().color(&ink.text))
