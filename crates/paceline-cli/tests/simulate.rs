@@ -45,6 +45,7 @@ fn the_exit_status_tells_whether_everything_is_answered() {
         (&["--arrivals", "10"], "expected at-once"),
         (&["--cost", "tokens=9..1"], "bad cost 9..1"),
         (&["--burst", "5", "--limit", "1/1s", "--limit", "2/1m"], "--burst goes with"),
+        (&["--rpm", "60", "--limit", "5/1m"], "two limits on requests per 1m"),
         (&["--tells", "github"], "--server"),
         (&["--server", "fixed"], "without limits"),
         (&["--limit", "1/365d", "--requests", "500"], "more than 100 years"),

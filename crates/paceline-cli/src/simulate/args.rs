@@ -252,6 +252,14 @@ impl Settings {
             limits.extend(units.map(|units| Limit::new(dimension, units, window)).transpose()?);
         }
         limits.extend(self.limits.iter().cloned());
+        for (i, limit) in limits.iter().enumerate() {
+            let same = |it: &Limit| (&it.dimension, it.window) == (&limit.dimension, limit.window);
+            if limits[..i].iter().any(same) {
+                let (dimension, window) = (&limit.dimension, limit.window);
+                let message = format!("two limits on {dimension} per {window}; keep one of them");
+                return Err(message.into());
+            }
+        }
         if let Some(burst) = self.burst {
             let (([one], _) | ([one, ..], Some(_))) = (limits.as_mut_slice(), self.rpm) else {
                 return Err("--burst goes with --rpm, or with one --limit".into());

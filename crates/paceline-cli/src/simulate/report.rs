@@ -4,6 +4,7 @@ use super::chart;
 use crate::limits::{text, titled};
 use crate::times::took;
 use comfy_table::Table;
+use paceline::Origin;
 use paceline::simulate::{Advice, Outcome, Simulation, Waits};
 use serde::Serialize;
 use std::time::Duration;
@@ -210,7 +211,12 @@ pub(super) fn figures(
     for usage in &outcome.usage {
         let percent = usage.share as f64 / 1e4;
         let limit = &usage.limit;
-        figures.push(("used", format!("{percent:.1} % of {limit}, {} in all", units(usage.spent))));
+        let learned = match limit.origin {
+            Origin::Configured => "",
+            _ => ", as the server states it",
+        };
+        let spent = units(usage.spent);
+        figures.push(("used", format!("{percent:.1} % of {limit}, {spent} in all{learned}")));
     }
     let concurrency = &outcome.concurrency;
     let mut under_way = format!("{} at once", concurrency.most);
