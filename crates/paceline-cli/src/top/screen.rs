@@ -107,7 +107,12 @@ impl Screen {
             frame.render_widget(Paragraph::new(nothing).dim(), body);
         } else {
             let scopes = rows.iter().map(|row| row.scope.len()).max().unwrap_or(5).clamp(5, 60);
-            let widths = [scopes as u16, 22, 9, BAR as u16, 6, 9, 8, 7, 8].map(Constraint::Length);
+            let others = [22, 9, BAR as u16, 6, 9, 8, 7, 8];
+            let fits =
+                scopes as u16 + others.iter().map(|width| width + 1).sum::<u16>() <= body.width;
+            // Where there is no room for everything, the last columns go, and not the names.
+            let scope = if fits { Constraint::Length(scopes as u16) } else { Constraint::Min(20) };
+            let widths = [scope].into_iter().chain(others.map(Constraint::Length));
             let titles = TITLES.iter().enumerate().map(|(i, title)| {
                 let side =
                     if (2..3).contains(&i) || i > 3 { Alignment::Right } else { Alignment::Left };
