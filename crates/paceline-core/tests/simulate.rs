@@ -153,6 +153,8 @@ fn a_server_that_tells_its_limit_is_followed_without_having_been_told() {
         let outcome = plan.run().unwrap();
         assert_eq!((outcome.answered, outcome.rejected), (1_000, 0), "{tells:?}");
         assert!((17.0..21.0).contains(&secs(&outcome)), "{tells:?}: {:?}", outcome.finished);
+        let total: Duration = outcome.bounds.iter().map(|(_, span)| *span).sum();
+        assert_eq!(total, outcome.finished, "{tells:?}");
     }
 }
 

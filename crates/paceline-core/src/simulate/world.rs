@@ -150,7 +150,10 @@ impl<'a> World<'a> {
 
     pub(super) fn run(mut self) -> Result<Outcome, Impossible> {
         self.take_up();
-        while let Some(Reverse((at, _, event))) = self.events.pop() {
+        // Alarms that were set anew may still go off when everything is over.
+        while !self.is_over()
+            && let Some(Reverse((at, _, event))) = self.events.pop()
+        {
             if at > nanos(LONGEST) {
                 return Err(Impossible::Endless);
             }
@@ -159,6 +162,10 @@ impl<'a> World<'a> {
             self.take_up();
         }
         Ok(self.outcome())
+    }
+
+    fn is_over(&self) -> bool {
+        self.next.is_none() && self.idle == u64::from(self.plan.workers)
     }
 
     fn happens(&mut self, event: Event) {
