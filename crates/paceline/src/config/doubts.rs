@@ -12,10 +12,10 @@ const DIMENSIONS: [&str; 5] = ["requests", "tokens", "input_tokens", "output_tok
 
 pub(super) fn raise(reader: &mut Reader<'_>, config: &Config, places: &Places) {
     storage(reader, config, places);
-    for (i, (endpoint, limits)) in config.scopes.iter().enumerate() {
+    for (i, scope) in config.scopes.iter().enumerate() {
         let (at, spans) = &places.scopes[i];
-        endpoints(reader, config, places, i, endpoint, at);
-        of_one(reader, limits, spans, config);
+        endpoint(reader, &config.scopes[..i], scope, at);
+        of_one(reader, &scope.1, spans, config);
     }
     widths(reader, config, places);
     models(reader, config, places);
@@ -49,19 +49,17 @@ fn storage(reader: &mut Reader<'_>, config: &Config, places: &Places) {
     }
 }
 
-fn endpoints(
+fn endpoint(
     reader: &mut Reader<'_>,
-    config: &Config,
-    places: &Places,
-    i: usize,
-    endpoint: &str,
+    before: &[(String, Vec<Limit>)],
+    (endpoint, limits): &(String, Vec<Limit>),
     at: &Range<usize>,
 ) {
     let Ok(scope) = Scope::parse(endpoint) else { return };
-    let same = config.scopes[..i]
-        .iter()
-        .position(|(other, _)| Scope::parse(other).is_ok_and(|other| other.key() == scope.key()));
-    if same.is_some() {
+    let is_same = |(other, _): &(String, _)| {
+        Scope::parse(other).is_ok_and(|other| other.key() == scope.key())
+    };
+    if before.iter().any(is_same) {
         let help = "put its limits together, in one [[scope]]";
         reader.wrong(at.clone(), "same-endpoint", format!("{scope} is there already"), help);
     }
@@ -93,7 +91,7 @@ fn endpoints(
             help,
         );
     }
-    if config.scopes[i].1.is_empty() && !places.scopes[i].1.iter().any(|_| true) {
+    if limits.is_empty() {
         let help = "give it limits, or take it out";
         reader.doubtful(at.clone(), "no-limits", format!("{scope} has no limits"), help);
     }
@@ -172,7 +170,7 @@ fn widths(reader: &mut Reader<'_>, config: &Config, places: &Places) {
 
 fn models(reader: &mut Reader<'_>, config: &Config, places: &Places) {
     let names = provider_names();
-    let covers: Vec<String> = config
+    let all: Vec<String> = config
         .rules
         .iter()
         .map(|(model, provider, _)| Rules::covered(model, provider.as_deref()))
@@ -191,9 +189,9 @@ fn models(reader: &mut Reader<'_>, config: &Config, places: &Places) {
         }
     };
     for (i, (_, _, rule)) in config.rules.iter().enumerate() {
-        let (covers, at) = (&covers[i], &places.rules[i]);
+        let (covers, at) = (&all[i], &places.rules[i]);
         unknown(reader, covers, at);
-        if places.rules.len() > i && self_before(&config.rules, i) {
+        if all[..i].contains(covers) {
             let help = "put them together: the last one is all that counts";
             reader.wrong(
                 at.clone(),
@@ -227,9 +225,4 @@ fn models(reader: &mut Reader<'_>, config: &Config, places: &Places) {
             reader.doubtful(at.clone(), "no-price", what, "set one with set_price");
         }
     }
-}
-
-fn self_before(rules: &[(String, Option<String>, paceline_core::llm::Rule)], i: usize) -> bool {
-    let covers = |at: usize| Rules::covered(&rules[at].0, rules[at].1.as_deref());
-    (0..i).any(|other| covers(other) == covers(i))
 }
