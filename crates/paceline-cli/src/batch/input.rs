@@ -116,8 +116,10 @@ impl Body {
 /// The cost that the line states, else what an LLM body asks for, else one request.
 fn cost(stated: &BTreeMap<String, f64>, body: Option<&Body>) -> Result<Cost, String> {
     let estimated = match body {
-        Some(Body::Json(raw)) => llm::Request::read(raw.get().as_bytes())
-            .map(|asked| llm::Calibration::default().cost(&asked)),
+        Some(Body::Json(raw)) => llm::Request::read(raw.get().as_bytes()).map(|asked| {
+            let cost = llm::Calibration::default().cost(&asked);
+            as_admitted(cost, raw)
+        }),
         _ => None,
     };
     let mut cost = estimated.unwrap_or(Cost::ONE);
@@ -126,6 +128,42 @@ fn cost(stated: &BTreeMap<String, f64>, body: Option<&Body>) -> Result<Cost, Str
         cost.set(dimension, Amount::from_f64(*amount).map_err(|error| error.to_string())?);
     }
     Ok(cost)
+}
+
+/// Servers do not tokenise before they admit: OpenAI estimates by the number of characters
+/// (<https://platform.openai.com/docs/guides/rate-limits>), four of which are taken for a token. Where that is
+/// more than the estimate, it is what counts.
+fn as_admitted(mut cost: Cost, body: &RawValue) -> Cost {
+    let chars = serde_json::from_str(body.get()).map_or(0, |body| characters(&body));
+    let input = Dimension::new("input_tokens").map(|input| cost.of(&input)).unwrap_or_default();
+    let more = Amount::units(chars.div_ceil(4)).minus(input);
+    for name in ["tokens", "input_tokens"] {
+        if let Ok(dimension) = Dimension::new(name) {
+            let amount = cost.of(&dimension);
+            if !amount.is_zero() {
+                cost.set(dimension, amount.plus(more));
+            }
+        }
+    }
+    cost
+}
+
+/// How many characters of text a body asks to be read.
+fn characters(value: &serde_json::Value) -> u64 {
+    use serde_json::Value::{Array, Object, String};
+    match value {
+        String(text) => text.chars().count() as u64,
+        Array(parts) => parts.iter().map(characters).sum(),
+        // What is not text is not counted by its characters.
+        Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| {
+                !matches!(name.as_str(), "model" | "role" | "type" | "url" | "data")
+            })
+            .map(|(_, field)| characters(field))
+            .sum(),
+        _ => 0,
+    }
 }
 
 fn headers(named: &BTreeMap<String, String>) -> Result<reqwest::header::HeaderMap, String> {
