@@ -149,8 +149,8 @@ fn as_admitted(mut cost: Cost, body: &RawValue) -> Cost {
 }
 
 /// How many characters of text a body asks to be read.
-fn characters(value: &serde_json::Value) -> u64 {
-    use serde_json::Value::{Array, Object, String};
+fn characters(value: &Value) -> u64 {
+    use Value::{Array, Object, String};
     match value {
         String(text) => text.chars().count() as u64,
         Array(parts) => parts.iter().map(characters).sum(),
