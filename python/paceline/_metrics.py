@@ -10,7 +10,7 @@ from paceline.llm.guard import Guard
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from paceline._native import _ScopeMetrics
+    from paceline._native import _ScopeMetrics, _StoreMetrics
     from paceline.limiter import AsyncRateLimiter, RateLimiter
 
 
@@ -47,9 +47,11 @@ def guarded(paced: RateLimiter | AsyncRateLimiter | Guard) -> RateLimiter | Asyn
     return limiter
 
 
-def families(limiter: RateLimiter | AsyncRateLimiter) -> Iterator[Family]:
-    """Give everything that is measured, but how waits are spread."""
-    waiting, store, scopes = limiter.metrics()
+def families(
+    metrics: tuple[int, _StoreMetrics, list[tuple[str, _ScopeMetrics]]],
+) -> Iterator[Family]:
+    """Give everything that was measured, but how waits are spread."""
+    waiting, store, scopes = metrics
     for name, key, unit, text in _COUNTERS:
         samples = [({"scope": it}, float(told[key])) for it, told in scopes]  # type: ignore[literal-required]
         yield Family(f"paceline.{name}", text, unit=unit, samples=samples)
@@ -92,7 +94,12 @@ def _rejected(scope: str, told: _ScopeMetrics) -> Iterator[tuple[Mapping[str, st
 def _limits(
     scope: str, told: _ScopeMetrics
 ) -> Iterator[tuple[Mapping[str, str], tuple[float, float, float]]]:
+    # A server's limit may stand beside the user's, and a series has one value: the tightest one's.
+    tightest: dict[tuple[str, str], tuple[float, float, float]] = {}
     for dimension, _, window, units, burst, remaining, _, _ in told["limits"]:
-        labels = {"scope": scope, "dimension": dimension, "window": window}
         used = min(1.0, max(0.0, 1.0 - remaining / burst))
-        yield labels, (float(units), float(remaining), used)
+        level, known = (float(units), float(remaining), used), tightest.get((dimension, window))
+        if known is None or remaining < known[1]:
+            tightest[dimension, window] = level
+    for (dimension, window), level in tightest.items():
+        yield {"scope": scope, "dimension": dimension, "window": window}, level

@@ -47,13 +47,13 @@ def instrument(
 
     def observe(name: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
         def observed(_: CallbackOptions) -> Iterator[Observation]:
-            for family in families(limiter):
+            for family in families(limiter.metrics()):
                 if family.name == name:
                     yield from (Observation(value, labels) for labels, value in family.samples)
 
         return observed
 
-    for family in families(limiter):
+    for family in families(limiter.metrics()):
         counts = family.kind == "counter"
         make = meter.create_observable_counter if counts else meter.create_observable_gauge
         make(family.name, [observe(family.name)], family.unit, family.help)

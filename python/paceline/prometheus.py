@@ -51,7 +51,8 @@ class Collector(_Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give everything that was measured until now."""
-        for family in families(self._limiter):
+        metrics = self._limiter.metrics()
+        for family in families(metrics):
             name = family.name.replace(".", "_")
             labels = list(family.samples[0][0]) if family.samples else []
             kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
@@ -64,7 +65,7 @@ class Collector(_Collector):
             "How long attempts waited for their permits",
             labels=["scope"],
         )
-        for scope, told in self._limiter.metrics()[2]:
+        for scope, told in metrics[2]:
             buckets, total = [], 0
             for end, count in told["waits"]:
                 total += count

@@ -73,6 +73,22 @@ def test_each_fate_has_a_counter(server: Server) -> None:
     assert registry.get_sample_value("paceline_limit_utilization", utilization) == 1
 
 
+def test_a_series_has_one_value_where_two_limits_share_its_labels() -> None:
+    limiter = RateLimiter()
+    registry = scrape(limiter)
+    limiter.set_limit("api.example.com", limit=60, window="1m")
+    with limiter.acquire("api.example.com") as permit:
+        told = [("RateLimit-Policy", '"d";q=60;w=60'), ("RateLimit", '"d";r=20;t=30')]
+        permit.observe(200, told, "https://api.example.com/")
+    status = limiter.get_status("api.example.com")
+    assert status is not None
+    assert len(status.dimensions) == 2
+    text = generate_latest(registry).decode()
+    assert text.count("paceline_limit_remaining{") == 1
+    labels = {"scope": "https://api.example.com", "dimension": "requests", "window": "1m"}
+    assert registry.get_sample_value("paceline_limit_remaining", labels) == 20
+
+
 def test_a_permit_that_is_cancelled_was_not_sent() -> None:
     limiter = RateLimiter()
     registry = scrape(limiter)

@@ -13,7 +13,7 @@ pub use clear::{ClearArgs, clear};
 pub(crate) use explain::Explained;
 pub use explain::{ExplainArgs, explain};
 pub use list::{ListArgs, list};
-pub(crate) use report::{everything, text, titled, totals};
+pub(crate) use report::{everything, text, titled, totals, utilization};
 pub use set::{SetArgs, set};
 pub use status::{StatusArgs, status};
 pub use usage::{UsageArgs, usage};

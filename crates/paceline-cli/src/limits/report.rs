@@ -53,14 +53,13 @@ impl Report {
 impl Level {
     fn new(level: &LimitStatus) -> Self {
         let (limit, remaining) = (&level.limit, level.remaining.whole());
-        let used = 1.0 - remaining as f64 / limit.burst as f64;
         Self {
             limit: Some(limit.units),
             remaining: Some(remaining),
             reset_in: Some(level.reset.as_secs_f64()),
             window: Some(limit.window.duration().as_secs_f64()),
             confidence: Some(limit.origin.as_str()),
-            utilization: Some(used.clamp(0.0, 1.0)),
+            utilization: Some(utilization(level)),
             is_exceeded: remaining == 0,
         }
     }
@@ -68,6 +67,12 @@ impl Level {
     fn unknown(hold: Option<f64>) -> Self {
         Self { reset_in: hold, is_exceeded: hold.is_some(), ..Self::default() }
     }
+}
+
+/// The share of a bucket in use, 0 to 1.
+pub(crate) fn utilization(level: &LimitStatus) -> f64 {
+    let left = level.remaining.whole() as f64 / level.limit.burst as f64;
+    (1.0 - left).clamp(0.0, 1.0)
 }
 
 /// A JSON object in the order of declaration.

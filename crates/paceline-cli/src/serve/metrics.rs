@@ -3,7 +3,7 @@
 //! The names are those of `paceline.prometheus` in Python, which tells of one process.
 
 use crate::Failure;
-use crate::limits::{everything, totals};
+use crate::limits::{everything, totals, utilization};
 use paceline::{LimitStatus, Limiter, Status, Tally};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -117,15 +117,13 @@ impl Collector for Scrape {
             ("limit_remaining", "Units that would be granted now", |it| {
                 it.remaining.whole() as f64
             }),
-            ("limit_utilization", "The share of a limit in use, 0 to 1", |it| {
-                (1.0 - it.remaining.whole() as f64 / it.limit.burst.max(1) as f64).clamp(0.0, 1.0)
-            }),
+            ("limit_utilization", "The share of a limit in use, 0 to 1", utilization),
         ];
         for (name, help, of) in levels {
             let name = format!("paceline_{name}");
             let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
             for (scope, status) in &self.scopes {
-                for level in &status.limits {
+                for level in tightest(&status.limits) {
                     let (dimension, window) =
                         (level.limit.dimension.to_string(), level.limit.window.to_string());
                     let labels = [
@@ -149,4 +147,15 @@ impl Collector for Scrape {
             .encode_descriptor("paceline_scrape_seconds", help, None, MetricType::Gauge)?
             .encode_gauge(&self.took)
     }
+}
+
+/// One limit for each dimension and window: a server's may stand beside the user's, and a series has one
+/// value.
+fn tightest(levels: &[LimitStatus]) -> impl Iterator<Item = &LimitStatus> {
+    levels.iter().enumerate().filter_map(|(i, level)| {
+        let others = levels.iter().enumerate().filter(|(_, it)| it.limit.replaces(&level.limit));
+        let order = |at: usize, it: &LimitStatus| (it.remaining, at);
+        let least = others.map(|(at, it)| order(at, it)).min();
+        (least == Some(order(i, level))).then_some(level)
+    })
 }

@@ -5,7 +5,7 @@ use crate::limits::{text, titled};
 use crate::times;
 use comfy_table::CellAlignment;
 use ratatui::Frame;
-use ratatui::layout::{Alignment, Constraint, Layout};
+use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Table, TableState};
@@ -113,11 +113,7 @@ impl Screen {
             // Where there is no room for everything, the last columns go, and not the names.
             let scope = if fits { Constraint::Length(scopes as u16) } else { Constraint::Min(20) };
             let widths = [scope].into_iter().chain(others.map(Constraint::Length));
-            let titles = TITLES.iter().enumerate().map(|(i, title)| {
-                let side =
-                    if (2..3).contains(&i) || i > 3 { Alignment::Right } else { Alignment::Left };
-                Cell::new(Line::from(*title).alignment(side))
-            });
+            let titles = TITLES.iter().enumerate().map(|(i, title)| aligned(i, Line::from(*title)));
             let titles = ratatui::widgets::Row::new(titles)
                 .style(Style::new().add_modifier(Modifier::REVERSED));
             let table = Table::new(rows.iter().map(row), widths).header(titles).column_spacing(1);
@@ -154,6 +150,15 @@ impl Screen {
     }
 }
 
+/// Whether a column holds numbers.
+const fn is_number(column: usize) -> bool {
+    column == 2 || column > 3
+}
+
+fn aligned(column: usize, line: Line<'_>) -> Cell<'_> {
+    Cell::new(if is_number(column) { line.right_aligned() } else { line })
+}
+
 /// Red when nothing is left, or the server said stop.
 fn row(row: &Row) -> ratatui::widgets::Row<'static> {
     let cells = cells(row);
@@ -171,8 +176,7 @@ fn row(row: &Row) -> ratatui::widgets::Row<'static> {
             7 if row.rejected > 0.0 => Style::new().fg(Color::Red),
             _ => Style::new(),
         };
-        let line = Line::from(Span::styled(cell, style));
-        Cell::new(if i == 2 || i > 3 { line.right_aligned() } else { line })
+        aligned(i, Line::from(Span::styled(cell, style)))
     });
     let style =
         if is_empty || row.hold.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
@@ -213,10 +217,8 @@ pub(super) fn table(rows: &[Row]) -> String {
     for row in rows {
         table.add_row(cells(row));
     }
-    for column in [2, 4, 5, 6, 7, 8] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| is_number(*i)) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
     text(table)
 }
