@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import paceline
 import pytest
+from models import Api, say
 from paceline import AsyncRateLimiter, RateLimiter
 from paceline.testing import Sandbox, VirtualClock, virtual_time
 
@@ -45,6 +46,17 @@ def test_coroutines_and_guards_live_by_it_too(paceline_clock: VirtualClock) -> N
     for _ in range(2):
         limiter.acquire("openai:gpt-4o")
     assert paceline_clock.now == pytest.approx(7260)
+
+
+def test_what_a_guard_keeps_grows_old_by_it_too(paceline_clock: VirtualClock) -> None:
+    api = Api()
+    guard = paceline.Guard(cache=True, cache_ttl=60)
+    with guard, api.openai() as client:
+        for _ in range(2):
+            say(client)
+        paceline_clock.advance(61)
+        say(client)
+    assert len(api.seen) == 2
 
 
 def test_a_clock_of_one_s_own_stays_and_the_block_ends() -> None:

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
-from paceline import _native
+from paceline import _native, limiter
 from paceline._flow import account as account_here
 from paceline.limiter import RateLimiter
 from paceline.llm import guarding
@@ -141,6 +141,7 @@ class Guard:
         self.cache: Cache | None = None
         if cache:
             kept = cache_ttl, cache_size, cache_bytes
+            clock = clock or limiter.usual_clock
             answers = _native.Cache(self._engine, cache_storage, *kept, clock)
             self.cache = Cache(answers, account, coalesce=coalesce)
 
