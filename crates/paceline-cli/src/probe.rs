@@ -24,7 +24,7 @@ retry_after, and then: what would govern the next call. New names may be added.
 Exit status: 0 when the answer speaks of limits; 1 when it says nothing of them, or none came; 2 when the
 command line makes no sense.")]
 pub struct ProbeArgs {
-    /// Where to send it
+    /// Where to send it; a bare host means https
     url: String,
     /// The method
     #[arg(short = 'X', long, default_value = "GET")]
@@ -90,7 +90,11 @@ const fn counting(counting: Counting) -> &'static str {
 ///
 /// # Errors
 /// When the URL or a credential is unusable.
-pub async fn run(args: ProbeArgs) -> Result<u8, Failure> {
+pub async fn run(mut args: ProbeArgs) -> Result<u8, Failure> {
+    // As everywhere else, a bare host means https.
+    if !args.url.contains("://") {
+        args.url.insert_str(0, "https://");
+    }
     let limiter = Limiter::builder().learn_first(true).build();
     let mut permit = limiter.acquire_now(Call::to(&args.url))?;
     let client = reqwest::Client::builder()

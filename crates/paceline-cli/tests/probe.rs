@@ -44,6 +44,9 @@ async fn a_probe_of_what_says_nothing_or_is_not_there_says_so() {
     let gone = paceline(&["probe", "http://127.0.0.1:1/"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(text(&gone.stderr).contains("no answer came: cannot connect"));
+    // As everywhere else, a bare host means https.
+    let bare = paceline(&["probe", "127.0.0.1:1/x"]);
+    assert_eq!((bare.status.code(), text(&bare.stderr)), (Some(1), text(&gone.stderr)));
     for (args, why) in [
         (&["probe", "nonsense://"][..], "nonsense"),
         (&["probe", "http://localhost", "--bearer-env", "NOT_SET"], "NOT_SET is not set"),
