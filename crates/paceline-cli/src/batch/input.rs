@@ -224,6 +224,25 @@ mod tests {
         Request::read(7, text, Some(&Url::parse("https://api.example.com/v1/").unwrap()))
     }
 
+    /// Servers admit by characters, so to charge less would run ahead of their count.
+    #[test]
+    fn a_prompt_is_charged_a_quarter_of_its_characters_at_the_least() {
+        let tokens = |content: &str| {
+            let body = serde_json::json!({
+                "model": "gpt-4o",
+                "messages": [{"role": "user", "content": content}],
+                "max_tokens": 50,
+            });
+            let url = "https://a.example/v1/chat/completions";
+            let line = serde_json::json!({"url": url, "body": body}).to_string();
+            read(&line).unwrap().cost.of(&Dimension::new("tokens").unwrap()).whole()
+        };
+        // Words that are a token each, of five characters with their space.
+        assert!(tokens(&"word ".repeat(200)) >= 250 + 50);
+        // What takes more tokens than that is charged what it takes.
+        assert!(tokens(&"1 2 3 ".repeat(100)) > 150 + 50);
+    }
+
     #[test]
     fn every_input_shape_is_read() {
         let own =
