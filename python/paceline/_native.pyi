@@ -8,7 +8,7 @@ import os
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, final
+from typing import Any, TypeAlias, TypedDict, final
 
 from typing_extensions import Self, Unpack, disjoint_base
 
@@ -163,18 +163,6 @@ class Config:
     def storage(self) -> str | None: ...
     @property
     def max_wait(self) -> float | None: ...
-    @property
-    def lease(self) -> float | None: ...
-    @property
-    def fail_closed(self) -> bool: ...
-    @property
-    def fallback(self) -> Literal["local"] | None: ...
-    @property
-    def learn_first(self) -> bool: ...
-    @property
-    def adaptive(self) -> bool: ...
-    @property
-    def also_parents(self) -> bool: ...
     @property
     def retry(self) -> dict[str, Any] | None:
         """The fields of a RetryConfig; ``None`` where nothing is said of retries."""

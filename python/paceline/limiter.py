@@ -69,12 +69,6 @@ class _Limiter(_native.Limiter):
             storage = (said.storage or storage) if storage == "memory" else storage
             retry = retry or (RetryConfig(**said.retry) if said.retry else None)
             max_wait = said.max_wait if max_wait is None else max_wait
-            lease = said.lease if lease is None else lease
-            if not fail_closed and fallback is None:
-                fail_closed, fallback = said.fail_closed, said.fallback
-            learn_first |= said.learn_first
-            adaptive |= said.adaptive
-            also_parents |= said.also_parents
         self.retry = retry or RetryConfig()
         self.max_wait = max_wait
         super().__init__(

@@ -88,6 +88,12 @@ impl Limit {
         Self::new(dimension.trim(), units, Window::parse(window.trim())?)
     }
 
+    /// Whether it takes the place of another one in the same scope: they meter the same by the same window.
+    #[must_use]
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.dimension == other.dimension && self.window == other.window
+    }
+
     /// The same limit with a bucket of `burst` units.
     ///
     /// # Errors

@@ -18,6 +18,16 @@ pub enum Strategy {
     None,
 }
 
+impl Strategy {
+    /// Each of them by its name.
+    pub const NAMES: [(&str, Self); 4] = [
+        ("exponential", Self::Exponential),
+        ("linear", Self::Linear),
+        ("fixed", Self::Fixed),
+        ("none", Self::None),
+    ];
+}
+
 /// Which methods may be sent again after a status that leaves open whether the call was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Replay {
@@ -26,6 +36,11 @@ pub enum Replay {
     All,
     /// After anything but 429, only idempotent methods and requests with an idempotency key.
     Safe,
+}
+
+impl Replay {
+    /// Each of them by its name.
+    pub const NAMES: [(&str, Self); 2] = [("all", Self::All), ("safe", Self::Safe)];
 }
 
 /// What to retry and how long to wait.

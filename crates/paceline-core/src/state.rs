@@ -404,10 +404,7 @@ impl ScopeState {
         if limit.origin == Origin::Registry && self.lanes.iter().any(known) {
             return;
         }
-        let same = |lane: &Lane| {
-            lane.limit().dimension == limit.dimension && lane.limit().window == limit.window
-        };
-        match self.lanes.iter().position(same) {
+        match self.lanes.iter().position(|lane| limit.replaces(lane.limit())) {
             Some(at) => self.lanes[at].relimit(limit.clone(), now),
             None => self.lanes.push(Lane::new(limit.clone())),
         }

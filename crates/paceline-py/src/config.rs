@@ -4,7 +4,6 @@ use crate::bell::outside;
 use crate::convert::raise;
 use crate::guard::Guard;
 use crate::limiter::Limiter;
-use paceline::OnFailure;
 use paceline::retry::{Replay, Strategy};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -52,57 +51,19 @@ impl Config {
         self.said.max_wait.map(|most| most.as_secs_f64())
     }
 
-    #[getter]
-    fn lease(&self) -> Option<f64> {
-        self.said.lease.map(|span| span.as_secs_f64())
-    }
-
-    #[getter]
-    fn fail_closed(&self) -> bool {
-        self.said.on_failure == OnFailure::Closed
-    }
-
-    #[getter]
-    fn fallback(&self) -> Option<&'static str> {
-        (self.said.on_failure == OnFailure::Local).then_some("local")
-    }
-
-    #[getter]
-    const fn learn_first(&self) -> bool {
-        self.said.learn_first
-    }
-
-    #[getter]
-    const fn adaptive(&self) -> bool {
-        self.said.adaptive
-    }
-
-    #[getter]
-    const fn also_parents(&self) -> bool {
-        self.said.also_parents
-    }
-
     /// The fields of a `RetryConfig`; `None` where nothing is said of retries.
     #[getter]
     fn retry<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(retry) = &self.said.retry else { return Ok(None) };
         let fields = PyDict::new(py);
         fields.set_item("max_retries", retry.max_retries)?;
-        fields.set_item(
-            "strategy",
-            match retry.strategy {
-                Strategy::Exponential => "exponential",
-                Strategy::Linear => "linear",
-                Strategy::Fixed => "fixed",
-                Strategy::None => "none",
-            },
-        )?;
+        fields.set_item("strategy", name(&Strategy::NAMES, &retry.strategy))?;
         fields.set_item("base_delay", retry.base_delay.as_secs_f64())?;
         fields.set_item("max_delay", retry.max_delay.as_secs_f64())?;
         fields.set_item("backoff_factor", retry.backoff_factor)?;
         fields.set_item("retry_on_status", PyTuple::new(py, &retry.retry_on_status)?)?;
         fields.set_item("jitter", retry.jitter)?;
-        fields.set_item("replay", if retry.replay == Replay::Safe { "safe" } else { "all" })?;
+        fields.set_item("replay", name(&Replay::NAMES, &retry.replay))?;
         fields.set_item("budget", f64::from(retry.budget) / 1_000.0)?;
         Ok(Some(fields))
     }
@@ -120,4 +81,9 @@ impl Config {
         let before = before.map(|before| &before.said);
         outside(py, || self.said.guard(&guard.0, before))?.map_err(|error| raise(py, error))
     }
+}
+
+/// What a choice is called.
+fn name<T: PartialEq>(names: &[(&'static str, T)], choice: &T) -> Option<&'static str> {
+    names.iter().find(|(_, it)| it == choice).map(|(name, _)| *name)
 }

@@ -82,13 +82,19 @@ impl Limiter {
         if headers_map.is_some() {
             builder = builder.headers_map(detect::headers_map(headers_map)?);
         }
-        builder = builder
-            .on_failure(convert::on_failure(fail_closed, fallback)?)
-            .learn_first(learn_first)
-            .adaptive(adaptive)
-            .also_parents(also_parents)
-            .notify(notify)
-            .clock(clock.clone());
+        if fail_closed || fallback.is_some() {
+            builder = builder.on_failure(convert::on_failure(fail_closed, fallback)?);
+        }
+        if learn_first {
+            builder = builder.learn_first(true);
+        }
+        if adaptive {
+            builder = builder.adaptive(true);
+        }
+        if also_parents {
+            builder = builder.also_parents(true);
+        }
+        builder = builder.notify(notify).on_wait(tell).clock(clock.clone());
         if let Some(account) = &account {
             paceline::Scope::check_account(account).map_err(convert::invalid)?;
         }
@@ -110,7 +116,6 @@ impl Limiter {
         if let Some(retry) = retry {
             builder = builder.max_hold(retry.get().0.max_delay);
         }
-        builder = builder.on_wait(tell);
         let opened = outside(py, || builder.open(storage))?;
         let limiter = opened.map_err(|error| raise(py, error))?;
         // Whoever sets it up twice keeps the first: its levels are in use.

@@ -25,20 +25,13 @@ impl RetryPolicy {
         replay: &str,
         budget: f64,
     ) -> PyResult<Self> {
-        let strategy = match strategy {
-            "exponential" => Strategy::Exponential,
-            "linear" => Strategy::Linear,
-            "fixed" => Strategy::Fixed,
-            "none" => Strategy::None,
-            other => return Err(PyValueError::new_err(format!("unknown strategy {other:?}"))),
+        let Some((_, strategy)) = Strategy::NAMES.into_iter().find(|(name, _)| *name == strategy)
+        else {
+            return Err(PyValueError::new_err(format!("unknown strategy {strategy:?}")));
         };
-        let replay = match replay {
-            "all" => Replay::All,
-            "safe" => Replay::Safe,
-            other => {
-                let message = format!("bad replay {other:?}: expected \"all\" or \"safe\"");
-                return Err(PyValueError::new_err(message));
-            }
+        let Some((_, replay)) = Replay::NAMES.into_iter().find(|(name, _)| *name == replay) else {
+            let message = format!("bad replay {replay:?}: expected \"all\" or \"safe\"");
+            return Err(PyValueError::new_err(message));
         };
         let max_retries = u32::try_from(max_retries)
             .map_err(|_| PyValueError::new_err("max_retries must be zero or more"))?;

@@ -609,14 +609,7 @@ impl Inner {
         if !self.is_counted(key) {
             return;
         }
-        let event = event();
-        if let Some(meter) = self.meter.get() {
-            meter.add(key.as_str(), &event);
-        }
-        if !self.is_slow {
-            return;
-        }
-        let age = self.books().add(&Limiter::display(key), &event.tally, self.clock.now());
+        let age = self.record(key, &event());
         if at_desk && age != Age::Young {
             self.desk().post(self, Job::Count);
         } else if age == Age::Due {
@@ -624,20 +617,23 @@ impl Inner {
         }
     }
 
+    fn record(&self, key: &Key, event: &Event) -> Age {
+        if let Some(meter) = self.meter.get() {
+            meter.add(key.as_str(), event);
+        }
+        match self.is_slow {
+            true => self.books().add(&Limiter::display(key), &event.tally, self.clock.now()),
+            false => Age::Young,
+        }
+    }
+
     /// The error of a call that may not wait for so long.
     pub(crate) fn refuse(&self, key: &Key, wait: Wait) -> Refused {
-        let scope = Limiter::display(key);
         if self.is_counted(key) {
-            let refused = Tally { refused: 1, ..Tally::default() };
-            if let Some(meter) = self.meter.get() {
-                meter.add(key.as_str(), &refused.into());
-            }
-            if self.is_slow {
-                // Whoever is refused may hold a lock: those who come next tell the store.
-                self.books().add(&scope, &refused, self.clock.now());
-            }
+            // Whoever is refused may hold a lock: those who come next tell the store.
+            self.record(key, &Tally { refused: 1, ..Tally::default() }.into());
         }
-        Refused { scope, by: wait.by, retry_after: wait.after }
+        Refused { scope: Limiter::display(key), by: wait.by, retry_after: wait.after }
     }
 
     /// Hands in what was counted.

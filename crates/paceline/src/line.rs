@@ -93,16 +93,20 @@ fn courtesy(inner: &Inner, head: &Waiting, wait: &Wait, now: Tick) -> Duration {
     most / ROUNDS * ROUNDS.saturating_sub(u32::try_from(waited).unwrap_or(ROUNDS))
 }
 
-/// Bells to ring when the lock is released, and what is to be said then.
+/// What is left for when the lock is released.
 #[derive(Default)]
-struct Bells(Vec<(Arc<dyn Bell>, Option<Duration>)>, Option<Wait>);
+struct Bells {
+    rings: Vec<(Arc<dyn Bell>, Option<Duration>)>,
+    /// A long wait that is to be told.
+    told: Option<Wait>,
+}
 
 impl Bells {
     fn ring(self, inner: &Inner, key: &Key) {
-        if let Some(Wait { after, by }) = self.1 {
+        if let Some(Wait { after, by }) = self.told {
             inner.on_wait.tell(&LongWait { scope: Limiter::display(key), by, after });
         }
-        for (bell, after) in self.0 {
+        for (bell, after) in self.rings {
             match after {
                 Some(after) => bell.ring_after(after),
                 None => bell.ring(),
@@ -373,7 +377,7 @@ impl Queue {
             // One that goes off too early, or hardly too late, does no harm.
             if head.alarm.is_none_or(|set| set.since(now) > sleep + FINE) {
                 head.alarm = alarm;
-                bells.0.push((Arc::clone(&head.bell), Some(sleep)));
+                bells.rings.push((Arc::clone(&head.bell), Some(sleep)));
             }
             return None;
         }
@@ -425,7 +429,7 @@ impl Queue {
     ) {
         self.outcomes.insert(ticket, outcome);
         if me != Some(ticket) {
-            bells.0.push((bell, None));
+            bells.rings.push((bell, None));
         }
     }
 
@@ -523,7 +527,7 @@ impl Queue {
         }
         let Some(wait) = self.tail(inner).map(|(tail, at)| tail.last(at)) else { return };
         self.told = now.after(if wait.after > LONG { wait.after } else { PAUSE });
-        bells.1 = Some(wait).filter(|wait| wait.after > LONG);
+        bells.told = Some(wait).filter(|wait| wait.after > LONG);
     }
 
     /// Takes out somebody who will not go. Those behind go earlier, which the tail need not know

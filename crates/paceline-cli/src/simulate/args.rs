@@ -253,8 +253,7 @@ impl Settings {
         }
         limits.extend(self.limits.iter().cloned());
         for (i, limit) in limits.iter().enumerate() {
-            let same = |it: &Limit| (&it.dimension, it.window) == (&limit.dimension, limit.window);
-            if limits[..i].iter().any(same) {
+            if limits[..i].iter().any(|it| limit.replaces(it)) {
                 let (dimension, window) = (&limit.dimension, limit.window);
                 let message = format!("two limits on {dimension} per {window}; keep one of them");
                 return Err(message.into());

@@ -11,7 +11,6 @@ pub use report::Report;
 
 use crate::serve::{self, Site};
 use crate::{Failure, exit};
-use clap::error::ErrorKind;
 use clap::{Args, FromArgMatches as _};
 use paceline::simulate::{Advice, Outcome, Simulation};
 use std::io::{self, Write as _};
@@ -65,7 +64,8 @@ impl SimulateArgs {
 /// # Errors
 /// When the simulation makes no sense.
 pub fn simulate(args: &SimulateArgs) -> Result<u8, Failure> {
-    let (simulation, outcome, advice) = run(&args.settings)?;
+    let simulation = args.settings.simulation()?;
+    let (outcome, advice) = run(&simulation)?;
     let shown = match args.json {
         true => serde_json::to_string(&Report::new(&outcome, advice.as_ref()))?,
         false => {
@@ -77,14 +77,13 @@ pub fn simulate(args: &SimulateArgs) -> Result<u8, Failure> {
     Ok(if outcome.answered == outcome.requests { exit::OK } else { exit::FAILED })
 }
 
-fn run(settings: &Settings) -> Result<(Simulation, Outcome, Option<Advice>), Failure> {
-    let simulation = settings.simulation()?;
+fn run(simulation: &Simulation) -> Result<(Outcome, Option<Advice>), Failure> {
     let outcome = simulation.run()?;
     let advice = simulation.advice(&outcome)?;
-    Ok((simulation, outcome, advice))
+    Ok((outcome, advice))
 }
 
-/// Options as they stand in the address of a page, and what else it says.
+/// Options of the command and their values; one without a value has an empty one.
 pub type Pairs = Vec<(String, String)>;
 
 /// Runs what is said in pairs of the command's options and their values, and tells the report as JSON.
@@ -92,11 +91,10 @@ pub type Pairs = Vec<(String, String)>;
 /// # Errors
 /// In words, what makes no sense.
 pub fn from_pairs(pairs: &Pairs) -> Result<Report, Failure> {
-    let (_, outcome, advice) = run(&parse(pairs)?)?;
+    let (outcome, advice) = run(&parse(pairs)?.simulation()?)?;
     Ok(Report::new(&outcome, advice.as_ref()))
 }
 
-/// Reads settings from pairs of options and values. An empty value is that of an option without one.
 fn parse(pairs: &Pairs) -> Result<Settings, Failure> {
     let args = pairs.iter().map(|(name, value)| match value.is_empty() {
         true => format!("--{name}"),
@@ -105,20 +103,12 @@ fn parse(pairs: &Pairs) -> Result<Settings, Failure> {
     let command = Settings::augment_args(clap::Command::new("simulate").no_binary_name(true));
     let command = command.disable_help_flag(true).disable_version_flag(true);
     let matches = command.try_get_matches_from(args).and_then(|it| Settings::from_arg_matches(&it));
-    matches.map_err(|error| match error.kind() {
-        // The usage of a command line is no use elsewhere.
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => "no such option".into(),
-        _ => {
-            let text = error.to_string();
-            let said = text.strip_prefix("error: ").unwrap_or(&text);
-            said.split("\n\nUsage")
-                .next()
-                .unwrap_or(said)
-                .split("\n\nFor more")
-                .next()
-                .unwrap_or("")
-                .into()
-        }
+    // The usage of a command line is no use elsewhere.
+    matches.map_err(|error| {
+        let text = error.to_string();
+        let said = text.strip_prefix("error: ").unwrap_or(&text);
+        let end = ["\n\nUsage", "\n\nFor more"].iter().filter_map(|end| said.find(end)).min();
+        said[..end.unwrap_or(said.len())].into()
     })
 }
 
@@ -136,8 +126,7 @@ pub(crate) fn page(pairs: &Pairs, size: (u32, u32), dark: bool) -> Result<serve:
             format!("a page simulates at most {MOST} requests; the command line more").into()
         );
     }
-    let outcome = asked.run()?;
-    let advice = asked.advice(&outcome)?;
+    let (outcome, advice) = run(&asked)?;
     Ok(serve::Shown {
         figures: report::figures(&asked, &outcome, advice.as_ref()),
         picture: picture::draw(&asked, &outcome, size, dark)?,

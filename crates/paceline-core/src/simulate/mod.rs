@@ -1,7 +1,7 @@
 //! What would happen: the engine on a clock of its own, with the callers before it and a server behind it.
 //!
-//! There is no second implementation. Requests go through the same [`ScopeState`](crate::ScopeState)
-//! and [`Gate`](crate::Gate) order as real ones, a server counts by [`provider`](crate::provider), and what
+//! There is no second implementation. Requests are admitted by the same [`ScopeState`](crate::ScopeState) and
+//! refused by the same [`Tail`](crate::gate::Tail) as real ones, a server counts by [`provider`](crate::provider), and what
 //! it says is learned from. Only time is not waited for, so an hour of traffic takes milliseconds, and the same
 //! simulation has the same outcome each time.
 //!
@@ -46,7 +46,7 @@ const MOST_KEYS: u64 = 1_000;
 /// Whatever takes longer is a mistake.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// What is simulated. The default is one request after the other to a server without limits.
+/// What is simulated. The default is a hundred requests at once, by sixteen workers and without limits.
 #[derive(Debug, Clone)]
 pub struct Simulation {
     /// The limits that are lived by, of each key. Where there are none they are learned from the

@@ -68,12 +68,15 @@ impl Bound {
     /// The same for limits that differ in nothing that a caller sees, in whatever state they are.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Limit(a), Self::Limit(b)) => {
-                a.dimension == b.dimension && a.window == b.window && a.units == b.units
-            }
+            (Self::Limit(a), Self::Limit(b)) => is_same(a, b),
             _ => self == other,
         }
     }
+}
+
+/// Whether a caller sees no difference between two limits.
+pub(super) fn is_same(a: &Limit, b: &Limit) -> bool {
+    a.replaces(b) && a.units == b.units
 }
 
 impl From<&Cause> for Bound {

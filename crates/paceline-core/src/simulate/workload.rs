@@ -114,18 +114,23 @@ impl<'a> Workload<'a> {
                 let mean = Duration::from_nanos(share(1, *count, *window));
                 before.saturating_add(nanos(self.dice.pause(mean)))
             }
-            Arrivals::Replay(past) => usize::try_from(number)
-                .ok()
-                .and_then(|number| past.get(number))
-                .map_or(before, |past| nanos(past.after).max(before)),
+            Arrivals::Replay(_) => {
+                self.past(number).map_or(before, |past| nanos(past.after).max(before))
+            }
+        }
+    }
+
+    /// The request of that number, where they come as they once came.
+    fn past(&self, number: u64) -> Option<&'a Past> {
+        match &self.plan.arrivals {
+            Arrivals::Replay(past) => past.get(usize::try_from(number).ok()?),
+            _ => None,
         }
     }
 
     fn cost(&mut self, number: u64) -> (Cost, u64) {
         let usual = nanos(self.plan.latency);
-        if let Arrivals::Replay(past) = &self.plan.arrivals
-            && let Some(past) = usize::try_from(number).ok().and_then(|number| past.get(number))
-        {
+        if let Some(past) = self.past(number) {
             return (past.cost.clone(), past.latency.map_or(usual, nanos));
         }
         let mut cost = Cost::ONE;

@@ -1,7 +1,7 @@
 //! What happens, one event after the other.
 
 use super::dice::Dice;
-use super::outcome::share;
+use super::outcome::{is_same, share};
 use super::server::{Answer, Counter, counters};
 use super::workload::{Request, Workload};
 use super::{
@@ -12,7 +12,7 @@ use crate::gate::Tail;
 use crate::retry;
 use crate::state::Receipt;
 use crate::time::nanos;
-use crate::{Amount, Cause, Cost, Dimension, Reading, ScopeState, Tick};
+use crate::{Amount, Cause, Cost, Reading, ScopeState, Tick};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -288,11 +288,15 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long a call may still wait.
+    /// How long a call in line may still wait.
     fn patience(&self, call: usize) -> Option<Duration> {
-        let waited =
-            Duration::from_nanos(self.calls[call].waited + self.now - self.calls[call].joined);
-        self.plan.max_wait.map(|most| most.saturating_sub(waited))
+        let it = &self.calls[call];
+        self.left(it.waited + self.now - it.joined)
+    }
+
+    /// How long one that has waited so long may still wait.
+    fn left(&self, waited: u64) -> Option<Duration> {
+        self.plan.max_wait.map(|most| most.saturating_sub(Duration::from_nanos(waited)))
     }
 
     /// A call takes its place in line, unless it would wait too long (rule 21).
@@ -353,15 +357,13 @@ impl<'a> World<'a> {
     }
 
     fn blame(&mut self, by: &Cause) {
-        let same = match (by, &self.cause) {
-            (Cause::Limit(a), Bound::Limit(b)) => {
-                a.dimension == b.dimension && a.units == b.units && a.window == b.window
-            }
-            _ => false,
-        };
-        if !same {
-            self.cause = by.into();
+        // The usual case, in which nothing is copied.
+        if let (Cause::Limit(by), Bound::Limit(before)) = (by, &self.cause)
+            && is_same(by, before)
+        {
+            return;
         }
+        self.cause = by.into();
     }
 
     /// The head of a line leaves it.
@@ -449,7 +451,8 @@ impl<'a> World<'a> {
             attempt: it.attempts - 1,
         };
         let pause = self.plan.retry.pause(&outcome, 0.0);
-        let beyond = |pause: &Duration| self.patience_after(call).is_some_and(|left| *pause > left);
+        let left = self.left(it.waited);
+        let beyond = |pause: &Duration| left.is_some_and(|left| *pause > left);
         match pause {
             Some(pause) if !beyond(&pause) => {
                 // Where the server says how long, the wait for the next permit is the pause.
@@ -462,12 +465,6 @@ impl<'a> World<'a> {
                 self.end(call, self.calls[call].sent, Fate::Rejected);
             }
         }
-    }
-
-    /// How long a call that is not in line may still wait.
-    fn patience_after(&self, call: usize) -> Option<Duration> {
-        let waited = Duration::from_nanos(self.calls[call].waited);
-        self.plan.max_wait.map(|most| most.saturating_sub(waited))
     }
 
     fn refuse(&mut self, call: usize) {
@@ -493,7 +490,8 @@ impl<'a> World<'a> {
         (last.left, last.server_left) = (left, server_left);
         let limits: Vec<_> =
             self.lines[0].state.status(self.tick()).limits.into_iter().map(|it| it.limit).collect();
-        let spent: Vec<Amount> = limits.iter().map(|limit| self.of_all(&limit.dimension)).collect();
+        let spent: Vec<Amount> =
+            limits.iter().map(|limit| self.spent.of(&limit.dimension)).collect();
         let sent = self.done.answered + self.done.rejected;
         self.done.concurrency =
             Concurrency::new(self.plan, self.most_flying, &limits, &spent, sent, self.busy);
@@ -508,9 +506,5 @@ impl<'a> World<'a> {
         self.done.delays = Waits::of(self.delays);
         self.done.bounds.sort_by_key(|(_, span)| Reverse(*span));
         self.done
-    }
-
-    fn of_all(&self, dimension: &Dimension) -> Amount {
-        self.spent.of(dimension)
     }
 }

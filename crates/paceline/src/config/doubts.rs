@@ -1,8 +1,9 @@
 //! What can be done, and is probably not meant.
 
 use super::Config;
+use super::finding::nearly;
 use super::reader::Reader;
-use super::sections::{Places, nearly};
+use super::sections::Places;
 use crate::OnFailure;
 use paceline_core::llm::{Price, Rules, provider_names};
 use paceline_core::{Limit, Scope};
@@ -76,11 +77,7 @@ fn endpoint(
         let help = format!("write {:?}; credentials go with requests", scope.to_string());
         reader.doubtful(at.clone(), "login-ignored", "a login is no part of a scope", help);
     }
-    let bare = |text: &str| {
-        text.split_once("://").map(|(scheme, rest)| (scheme.to_owned(), rest.to_owned()))
-    };
-    if let Some((scheme, rest)) = bare(&scope.to_string())
-        && scheme == "http"
+    if let Some(rest) = scope.to_string().strip_prefix("http://")
         && !["127.", "localhost", "[::1]"].iter().any(|home| rest.starts_with(home))
     {
         let help = format!("write \"https://{rest}\", unless it is really spoken without TLS");
@@ -100,8 +97,7 @@ fn endpoint(
 /// The limits of one scope, beside each other.
 fn of_one(reader: &mut Reader<'_>, limits: &[Limit], spans: &[Range<usize>], config: &Config) {
     for (i, (limit, at)) in limits.iter().zip(spans).enumerate() {
-        let same = |it: &&Limit| (&it.dimension, it.window) == (&limit.dimension, limit.window);
-        if limits[..i].iter().any(|it| same(&it)) {
+        if limits[..i].iter().any(|it| limit.replaces(it)) {
             let what = format!("{} per {} is limited already", limit.dimension, limit.window);
             reader.wrong(at.clone(), "same-limit", what, "keep one, or give it another window");
         }
@@ -153,12 +149,12 @@ fn widths(reader: &mut Reader<'_>, config: &Config, places: &Places) {
             })
         });
         for wider in around.flat_map(|(_, limits)| limits) {
-            let more = |it: &&Limit| {
+            let more = |it: &Limit| {
                 it.dimension == wider.dimension
                     && u128::from(it.units) * u128::from(wider.window.as_nanos())
                         > u128::from(wider.units) * u128::from(it.window.as_nanos())
             };
-            if let Some(at) = limits.iter().position(|it| more(&it)) {
+            if let Some(at) = limits.iter().position(more) {
                 let what = format!("{} is more than {wider} of the scope around it", limits[at]);
                 let help = "calls here do not count there; set also_parents = true, or lower it";
                 reader.doubtful(places.scopes[i].1[at].clone(), "more-than-around", what, help);

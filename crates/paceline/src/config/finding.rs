@@ -44,7 +44,7 @@ impl fmt::Display for Finding {
 }
 
 /// The one of `known` that somebody may have meant.
-pub(super) fn meant<'a>(said: &str, known: &[&'a str]) -> Option<&'a str> {
+fn meant<'a>(said: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |known: &&&str| strsim::jaro_winkler(said, known);
     let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
     (likeness(&nearest) > 0.8).then_some(*nearest)
@@ -56,4 +56,9 @@ pub(super) fn help(said: &str, known: &[&str]) -> String {
         Some(meant) => format!("did you mean {meant:?}?"),
         None => format!("known are {}", known.join(", ")),
     }
+}
+
+/// The help for a name that is nearly, but not quite, one that is known.
+pub(super) fn nearly(said: &str, known: &[&str]) -> Option<String> {
+    (!known.contains(&said) && meant(said, known).is_some()).then(|| help(said, known))
 }

@@ -162,9 +162,7 @@ impl Config {
         for (endpoint, limits) in before.into_iter().flat_map(|before| &before.scopes) {
             let now = self.scopes.iter().find(|(known, _)| known == endpoint);
             let stays = |limit: &Limit| {
-                let same =
-                    |it: &Limit| (&it.dimension, it.window) == (&limit.dimension, limit.window);
-                now.is_some_and(|(_, limits)| limits.iter().any(same))
+                now.is_some_and(|(_, limits)| limits.iter().any(|it| it.replaces(limit)))
             };
             if !limits.iter().all(stays) {
                 limiter.clear(Some(endpoint))?;

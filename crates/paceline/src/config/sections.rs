@@ -1,6 +1,5 @@
 //! What each part of the file may say.
 
-use super::finding::help;
 use super::reader::{Node, Reader};
 use super::{Config, Finding, doubts};
 use crate::OnFailure;
@@ -255,17 +254,11 @@ impl<'a> Reader<'a> {
         if let Some(most) = get("max_retries").and_then(|node| self.whole(node, 0..=1_000)) {
             retry.max_retries = u32::try_from(most).unwrap_or(u32::MAX);
         }
-        let strategies = [
-            ("exponential", Strategy::Exponential),
-            ("linear", Strategy::Linear),
-            ("fixed", Strategy::Fixed),
-            ("none", Strategy::None),
-        ];
-        if let Some(strategy) = get("strategy").and_then(|node| self.choice(node, &strategies)) {
+        if let Some(strategy) = get("strategy").and_then(|node| self.choice(node, &Strategy::NAMES))
+        {
             retry.strategy = strategy;
         }
-        let replays = [("all", Replay::All), ("safe", Replay::Safe)];
-        if let Some(replay) = get("replay").and_then(|node| self.choice(node, &replays)) {
+        if let Some(replay) = get("replay").and_then(|node| self.choice(node, &Replay::NAMES)) {
             retry.replay = replay;
         }
         if let Some(delay) = get("base_delay").and_then(|node| self.time(node)) {
@@ -431,9 +424,3 @@ impl<'a> Reader<'a> {
 }
 
 const HEADERS: [&str; 4] = ["limit", "remaining", "reset", "retry_after"];
-
-/// Names that are nearly those of something known.
-pub(super) fn nearly(said: &str, known: &[&str]) -> Option<String> {
-    (!known.contains(&said) && super::finding::meant(said, known).is_some())
-        .then(|| help(said, known))
-}
