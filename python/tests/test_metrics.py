@@ -29,15 +29,16 @@ def scrape(paced: RateLimiter | paceline.Guard) -> CollectorRegistry:
 
 def test_counts_under_load_equal_the_sandbox_s_own(sandbox: str) -> None:
     limiter = RateLimiter(retry=paceline.RetryConfig(max_retries=2))
-    limiter.set_limit(sandbox, limit=200, window="1s")
+    # Even a slow machine sends more than that.
+    limiter.set_limit(sandbox, limit=50, window="1s")
     registry = scrape(limiter)
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda i: limiter.request("GET", f"{sandbox}/{i}"), range(300)))
+        answers = list(pool.map(lambda i: limiter.request("GET", f"{sandbox}/{i}"), range(150)))
     told = httpx.get(f"{sandbox}/_sandbox").json()
     assert all(answer.ok for answer in answers)
     labels = {"scope": limiter.list_endpoints()[0]}
     sent = registry.get_sample_value("paceline_requests_sent_total", labels)
-    assert sent == told["admitted"] + told["refused"] == 300
+    assert sent == told["admitted"] + told["refused"] == 150
     waits = registry.get_sample_value("paceline_wait_duration_seconds_count", labels)
     assert waits == sent
     delayed = registry.get_sample_value("paceline_requests_delayed_total", labels)
